@@ -61,6 +61,8 @@ inline constexpr llvm::StringLiteral kStopNote = "stop_gradient";   ///< subject
 inline constexpr llvm::StringLiteral kWhole =
     "train.whole"; ///< type, on a variable that holds one rank's shard: the type of all shards together
 inline constexpr llvm::StringLiteral kScale = "train.scale"; ///< string, of an i8 variable: the variable of its scales
+inline constexpr llvm::StringLiteral kFourBits =
+    "train.four_bits"; ///< dictionary, of a ui8 variable with scales: code (string), block, dims, strides
 inline constexpr llvm::StringLiteral kOfPhase = "train.of_phase";   ///< unit, of a variable: some phase trains it
 inline constexpr llvm::StringLiteral kStages = "train.stages"; ///< i64 bits, of a parameter: the stages that train it
 inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix of the variables that hold-stops adds

@@ -83,7 +83,8 @@ def AddAdaptersPass : Pass<"add-adapters", "::mlir::ModuleOp"> {
     `seed` and its name, and B with zeros, as in peft. A filter that only convolutions read gets a convolution to `rank`
     channels and a 1x1 one; a table that only lookups read gets a lookup in Aᵀ and a product, where A starts with zeros and
     B with normal numbers. All parameters but A, B and those of `train` become frozen; `base` "bf16" keeps frozen matrices
-    in that type, "int8" as i8 with one f32 scale per output channel. The module attribute `train.adapters` lists the
+    in that type, "int8" as i8 with one f32 scale per output channel, "nf4" and "int4" in 4 bits with one for each `block`
+    elements of a channel. The module attribute `train.adapters` lists the
     adapters for exports and reports. Runs before attach-loss, which copies @forward with its adapters into @loss.
 
     ```mlir

@@ -100,7 +100,7 @@ template <Is<TrainSettings> S, typename Visit> void visitMembers(S &settings, Vi
 }
 
 template <Is<AdapterSettings> S, typename Visit> void visitMembers(S &settings, Visit visit) {
-  auto &[targets, rank, alpha, rankStabilized, dropout, train, base] = settings;
+  auto &[targets, rank, alpha, rankStabilized, dropout, train, base, block] = settings;
   visit("targets", targets);
   visit("rank", rank);
   visit("alpha", alpha);
@@ -108,6 +108,7 @@ template <Is<AdapterSettings> S, typename Visit> void visitMembers(S &settings, 
   visit("dropout", dropout);
   visit("train", train);
   visit("base", base);
+  visit("block", block);
 }
 
 template <Is<ParallelSettings> S, typename Visit> void visitMembers(S &settings, Visit visit) {

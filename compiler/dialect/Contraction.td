@@ -1,6 +1,7 @@
 //===- Contraction.td - matrix product, convolution, pooling ---------------===//
 #ifndef TCC_DIALECT_CONTRACTION_TD
 #define TCC_DIALECT_CONTRACTION_TD
+include "compiler/dialect/FourBits.td"
 include "compiler/dialect/TrainDialect.td"
 
 class Train_LibraryOp<string mnemonic, string text, list<Trait> traits = []>
@@ -45,6 +46,23 @@ def Train_MatMulEpilogueOp : Train_Op<"matmul_epilogue", [Pure, Train_NotDiffere
                        DefaultValuedAttr<BoolAttr, "false">:$transA, DefaultValuedAttr<BoolAttr, "false">:$transB);
   let results = (outs Variadic<Train_Tensor>:$results);
   let assemblyFormat = "$kind `(` operands `)` attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+def Train_MatMulUnpackOp : Train_Op<"matmul_unpack", [Pure, Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Cost>,
+                                                      DeclareOpInterfaceMethods<Train_LibraryCall>]> {
+  let summary = "product of [1, M, K] and a matrix that is stored in 4 bits";
+  let description = [{
+    `transA`: lhs is [1, K, M]. Element (k, n) of the matrix has the code number k·strides[0] + n·strides[1]; its value is
+    that of train.unpack. select-kernels creates it if the target has a call that unpacks as it copies the matrix into
+    panels; the result has the bits of the product with the unpacked matrix.
+  }];
+  let arguments = (ins StaticShapeTensorOf<[F32]>:$lhs, StaticShapeTensorOf<[UI8]>:$bytes, StaticShapeTensorOf<[F32]>:$scales,
+                       Train_FourBitCode:$code, I64Attr:$block, DenseI64ArrayAttr:$strides,
+                       DefaultValuedAttr<BoolAttr, "false">:$transA);
+  let results = (outs StaticShapeTensorOf<[F32]>:$result);
+  let assemblyFormat = [{
+    $code $lhs `,` $bytes `,` $scales `block` `=` $block `strides` `=` $strides attr-dict `:` functional-type(operands, results)
+  }];
   let hasVerifier = 1;
 }
 defvar Train_ConvWindow = (ins DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations, DenseI64ArrayAttr:$padsBegin,

@@ -45,8 +45,7 @@ Coord indexAt(ElementBuilder &builder, unsigned operand, llvm::ArrayRef<Coord> c
 //===----------------------------------------------------------------------===//
 // gather
 //===----------------------------------------------------------------------===//
-static llvm::SmallVector<int64_t> gatheredShape(llvm::ArrayRef<int64_t> input, llvm::ArrayRef<int64_t> indices,
-                                                int64_t axis) {
+llvm::SmallVector<int64_t> gatheredShape(llvm::ArrayRef<int64_t> input, llvm::ArrayRef<int64_t> indices, int64_t axis) {
   llvm::SmallVector<int64_t> shape(input.take_front(axis));
   llvm::append_range(shape, indices);
   llvm::append_range(shape, input.drop_front(axis + 1));

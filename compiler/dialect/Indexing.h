@@ -28,6 +28,9 @@ inline int64_t resolve(int64_t index, int64_t extent) {
 /// The same on lanes (or on a scalar), from the index's own type to i64.
 mlir::Value emitResolve(mlir::OpBuilder &b, mlir::Location loc, mlir::Value index, mlir::Type element, int64_t extent);
 
+/// The shape of a gather: input[:axis] ++ indices ++ input[axis+1:].
+llvm::SmallVector<int64_t> gatheredShape(llvm::ArrayRef<int64_t> input, llvm::ArrayRef<int64_t> indices, int64_t axis);
+
 /// The index at `coords` of an operand, as a coordinate of a dimension of `extent`. If all lanes share the index it
 /// stays a scalar, so that the lanes of a row are read together.
 Coord indexAt(ElementBuilder &builder, unsigned operand, llvm::ArrayRef<Coord> coords, mlir::Type element,

@@ -1,5 +1,6 @@
 //===- Matmul.cpp - batched matrix product ----------------------*- C++ -*-===//
 #include "compiler/dialect/Builders.h"
+#include "compiler/dialect/FourBits.h"
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/PlanTypes.h"
 #include "compiler/dialect/Window.h"
@@ -231,6 +232,50 @@ void MatMulEpilogueOp::buildCall(plan::Instruction &instruction) {
   epilogue.set_keeps_input(getKeeps());
   epilogue.set_bias_of_each(getOperand() && getKind() == "bias" && tensorTypeOf(getOperand()).getRank() == 2);
   epilogue.set_sums(plan::Epilogue::Sums(numberOf(kEpilogueSums, getSums())));
+}
+
+//===----------------------------------------------------------------------===//
+// With a matrix in 4 bits
+//===----------------------------------------------------------------------===//
+
+static Sizes sizesOf(MatMulUnpackOp op) {
+  llvm::ArrayRef<int64_t> lhs = shapeOf(op.getLhs()), result = shapeOf(op.getResult());
+  return {result[0], result[1], result[2], lhs[op.getTransA() ? 1 : 2]};
+}
+
+static plan::FourBits layoutOf(MatMulUnpackOp op) {
+  auto [batch, m, n, k] = sizesOf(op);
+  return layoutOf(op.getCode(), op.getBlock(), {k, n}, op.getStrides());
+}
+
+LogicalResult MatMulUnpackOp::verify() {
+  if (tensorTypeOf(getLhs()).getRank() != 3 || tensorTypeOf(getResult()).getRank() != 3)
+    return emitOpError("needs operand and result of rank 3");
+  auto [batch, m, n, k] = sizesOf(*this);
+  if (batch != 1 || shapeOf(getLhs()) != llvm::ArrayRef<int64_t>({1, getTransA() ? k : m, getTransA() ? m : k}))
+    return emitOpError("needs one product of fitting shapes");
+  if (!fits(layoutOf(*this), getBytes(), getScales()))
+    return emitOpError("reads another number of bytes or scales than its layout has");
+  return success();
+}
+
+double MatMulUnpackOp::getFlops() {
+  auto [batch, m, n, k] = sizesOf(*this);
+  return 2.0 * double(m) * double(n) * double(k);
+}
+
+void MatMulUnpackOp::buildCall(plan::Instruction &instruction) {
+  auto [batch, m, n, k] = sizesOf(*this);
+  plan::MatmulCall &call = *instruction.mutable_matmul();
+  call.set_dtype(plan::F32);
+  call.set_result_dtype(plan::F32);
+  call.set_batch(batch);
+  call.set_m(m);
+  call.set_n(n);
+  call.set_k(k);
+  call.set_trans_a(getTransA());
+  call.set_trans_b(getStrides()[0] == 1); // the panels are copied along K
+  *call.mutable_four_bits() = layoutOf(*this);
 }
 
 } // namespace tcc::train

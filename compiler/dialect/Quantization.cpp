@@ -1,5 +1,7 @@
-//===- Quantization.cpp - fake quantisation and observed ranges -*- C++ -*-===//
+//===- Quantization.cpp - fake quantisation, observed ranges, 4 bits -*- C++ -*-===//
 #include "compiler/dialect/Builders.h"
+#include "compiler/dialect/FourBits.h"
+#include "compiler/dialect/Indexing.h"
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/Pointwise.h"
 #include "compiler/dialect/Verify.h"
@@ -93,5 +95,97 @@ llvm::SmallVector<Value> ObservedRangeOp::decompose(OpBuilder &builder) {
 }
 
 llvm::SmallVector<Value> ObservedRangeOp::buildInference(OpBuilder &) { return {getLow(), getHigh()}; }
+
+//===----------------------------------------------------------------------===//
+// unpack
+//===----------------------------------------------------------------------===//
+LogicalResult UnpackOp::verify() {
+  if (!fits(layoutOf(getCode(), getBlock(), getShape(), getStrides()), getBytes(), getScales()))
+    return emitOpError("reads another number of bytes or scales than its layout has");
+  if (getAxis() >= getShape().size())
+    return emitOpError("axis is out of bounds");
+  if (shapeOf(getResult()) != llvm::ArrayRef(getIndices() ? gatheredShape(getShape(), shapeOf(getIndices()), getAxis())
+                                                          : llvm::SmallVector<int64_t>(getShape())))
+    return emitOpError("result must have the shape, or shape[:axis] ++ indices ++ shape[axis+1:]");
+  return success();
+}
+double UnpackOp::getFlops() { return 20.0 * double(tensorTypeOf(getResult()).getNumElements()); }
+bool UnpackOp::isCheapToRecompute() { return true; }
+
+void UnpackOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  const size_t axis = getAxis(), indexRank = getIndices() ? shapeOf(getIndices()).size() : 1;
+  llvm::ArrayRef<int64_t> shape = results[0].shape();
+  for (int64_t i = 0; i < results[0].size(); ++i) {
+    llvm::SmallVector<int64_t> at(shape.size());
+    int64_t rest = i;
+    for (size_t d = shape.size(); d-- > 0; rest /= shape[d])
+      at[d] = rest % shape[d];
+    if (getIndices()) {
+      int64_t position = 0;
+      for (size_t d = 0; d < indexRank; ++d)
+        position = position * shape[axis + d] + at[axis + d];
+      const int64_t row = resolve(operands[2].getInt(position), getShape()[axis]);
+      at.erase(at.begin() + axis, at.begin() + axis + indexRank);
+      at.insert(at.begin() + axis, row);
+    }
+    int64_t number = 0;
+    for (auto [coordinate, stride] : llvm::zip_equal(at, getStrides()))
+      number += coordinate * stride;
+    const unsigned code =
+        unsigned(operands[0].getInt(number / 2)) >> plan::bitOfCode(planCode(getCode()), uint64_t(number)) & 15U;
+    const float value = getCode() == FourBitCode::nf4 ? plan::kNf4Numbers[code] : plan::int4Number(code);
+    results[0].setDouble(i, double(value) * operands[1].getDouble(number / int64_t(getBlock())));
+  }
+}
+
+AffineMap UnpackOp::getOperandMap(unsigned operand) {
+  if (operand != 2)
+    return {};
+  return AffineMap::getMultiDimIdentityMap(shapeOf(getResult()).size(), getContext())
+      .getSliceMap(getAxis(), shapeOf(getIndices()).size());
+}
+
+/// The entry of `numbers` that `code` names: a tree of selects, since a kernel has no tables.
+static Lane choose(Lane code, llvm::ArrayRef<float> numbers, Type element) {
+  llvm::SmallVector<Lane> level;
+  for (float number : numbers)
+    level.push_back(code.with(code.b->constant(element, double(number))));
+  for (int64_t bit = 1; level.size() > 1; bit *= 2) {
+    const Lane upper = (code & code.likeInt(bit)).compare(arith::CmpIPredicate::ne, code.likeInt(0));
+    for (size_t i = 0; i < level.size() / 2; ++i)
+      level[i] = upper.select(level[2 * i + 1], level[2 * i]);
+    level.truncate(level.size() / 2);
+  }
+  return level.front();
+}
+
+Value UnpackOp::emitElement(ElementBuilder &b, unsigned, llvm::ArrayRef<Coord> coords) {
+  llvm::SmallVector<Coord> at(coords);
+  if (getIndices()) {
+    const size_t axis = getAxis(), indexRank = shapeOf(getIndices()).size();
+    const int64_t extent = getShape()[axis];
+    Type element = elementTypeOf(getIndices());
+    Coord row = indexAt(b, 2, coords.slice(axis, indexRank), element, extent,
+                        [&](Value index) { return emitResolve(b.builder, b.loc, index, element, extent); });
+    at.assign(coords.begin(), coords.begin() + axis);
+    at.push_back(row);
+    llvm::append_range(at, coords.drop_front(axis + indexRank));
+  }
+  Coord number = b.uniform(int64_t(0));
+  for (auto [coordinate, stride] : llvm::zip_equal(at, getStrides()))
+    number = b.add(number, b.affine(coordinate, stride, 0));
+  Lane byte(b, b.operand(0, {digitOf(b, number, 2, 0)}));
+  Lane scale(b, b.operand(1, {digitOf(b, number, int64_t(getBlock()), 0)}));
+  Type i32 = b.builder.getI32Type(), f32 = b.builder.getF32Type();
+  Lane bits = byte.make<arith::ExtUIOp>(b.laneType(i32), byte.value);
+  Lane position = byte.make<arith::TruncIOp>(b.laneType(i32), b.coordValue(number));
+  Lane shift = (position & position.likeInt(1)).shiftLeft(2); // 4 for odd numbers
+  if (getCode() == FourBitCode::nf4)
+    shift = shift ^ shift.likeInt(4);
+  Lane code = bits.make<arith::ShRUIOp>(bits.value, shift.value) & bits.likeInt(15);
+  if (getCode() == FourBitCode::nf4)
+    return choose(code, plan::kNf4Numbers, f32) * scale;
+  return (code + code.likeInt(-8)).toFloat() * scale;
+}
 
 } // namespace tcc::train

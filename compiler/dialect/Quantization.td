@@ -2,6 +2,7 @@
 #ifndef TCC_DIALECT_QUANTIZATION_TD
 #define TCC_DIALECT_QUANTIZATION_TD
 include "compiler/dialect/Elementwise.td"
+include "compiler/dialect/FourBits.td"
 
 def Train_FakeQuantizeOp : Train_PointwiseOp<"fake_quantize",
     [SameOperandsAndResultType, DeclareOpInterfaceMethods<Train_Differentiable>, DeclareOpInterfaceMethods<Train_StraightThrough>]> {
@@ -25,6 +26,25 @@ def Train_ObservedRangeOp : Train_PureOp<"observed_range", [Train_NotDifferentia
   let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$low, Train_FloatTensor:$high, F64Attr:$rate);
   let results = (outs Train_FloatTensor:$nextLow, Train_FloatTensor:$nextHigh);
   let assemblyFormat = "$input `,` $low `,` $high `rate` `=` $rate attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+def Train_UnpackOp : Train_PureOp<"unpack", [Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Fusible>,
+                                             DeclareOpInterfaceMethods<Train_Cost, ["isCheapToRecompute"]>]> {
+  let summary = "the f32 elements of a tensor that is stored in 4 bits, or its slices at `indices` along `axis`";
+  let description = [{
+    Element (i, j, …) of a tensor of `shape` has the code number n = i·strides[0] + j·strides[1] + …, half a byte of
+    `bytes`; its value is that of the code times scales[n / block] (runtime/plan/FourBits.h). With `indices` the result is
+    the gather of the tensor: indices as in train.gather.
+  }];
+  let arguments = (ins StaticShapeTensorOf<[UI8]>:$bytes, StaticShapeTensorOf<[F32]>:$scales,
+                       Optional<Train_IntTensor>:$indices, Train_FourBitCode:$code, I64Attr:$block,
+                       DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$strides, DefaultValuedAttr<I64Attr, "0">:$axis);
+  let results = (outs StaticShapeTensorOf<[F32]>:$result);
+  let extraClassDeclaration = Train_readsOneElement;
+  let assemblyFormat = [{
+    $code $bytes `,` $scales (`at` $indices^)? `block` `=` $block `shape` `=` $shape `strides` `=` $strides attr-dict `:`
+    functional-type(operands, results)
+  }];
   let hasVerifier = 1;
 }
 #endif // TCC_DIALECT_QUANTIZATION_TD

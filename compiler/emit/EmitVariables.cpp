@@ -6,6 +6,7 @@
 #include "compiler/emit/ExternalPath.h"
 #include "passes/Common.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/FourBits.h"
 #include "runtime/plan/Int8.h"
 #include "runtime/plan/Roles.h"
 #include "support/RegularFile.h"
@@ -54,23 +55,46 @@ std::string convert(const char *data, const Initializer &initializer, RankedTens
   return std::string(target.data(), target.sizeBytes());
 }
 
-/// Rounds stored floats to the integers of an i8 variable, and writes its scales.
-Status emitInt8(const char *data, const Initializer &initializer, train::VariableOp scale,
-                plan::PlanWriter &writer, plan::Variable &variable, std::map<std::string, uint32_t> &scalePayloads) {
-  plan::TensorType from = variable.type(), scaleType;
-  from.set_dtype(initializer.type.dtype());
-  scaleType.set_dtype(plan::F32);
-  for (int64_t extent : cast<RankedTensorType>(scale.getType()).getShape())
-    scaleType.add_dims(extent);
-  auto rounded = plan::roundToInt8(std::as_bytes(std::span(data, initializer.bytes)), from, scaleType);
-  if (!rounded)
-    return error("adapter.base \"int8\": `{}` holds a value that is infinite or NaN, which 8 bits do not have; leave "
-                 "adapter.base out",
-                 initializer.name);
+/// The layout of a variable in 4 bits; nothing for other variables.
+std::optional<plan::FourBits> fourBitsOf(train::VariableOp variable) {
+  auto facts = variable->getAttrOfType<DictionaryAttr>(train::names::kFourBits);
+  if (!facts)
+    return std::nullopt;
+  plan::FourBits layout;
+  layout.set_code(facts.getAs<StringAttr>("code").getValue() == "nf4" ? plan::FourBits::NF4 : plan::FourBits::INT4);
+  layout.set_block(facts.getAs<IntegerAttr>("block").getInt());
+  llvm::ArrayRef<int64_t> dims = facts.getAs<DenseI64ArrayAttr>("dims"),
+                          strides = facts.getAs<DenseI64ArrayAttr>("strides");
+  layout.mutable_dims()->Assign(dims.begin(), dims.end());
+  layout.mutable_strides()->Assign(strides.begin(), strides.end());
+  return layout;
+}
+
+/// Rounds stored floats to 8 or 4 bits, and writes their scales.
+Status emitRounded(const char *data, const Initializer &initializer, train::VariableOp scale, plan::PlanWriter &writer,
+                   plan::Variable &variable, std::map<std::string, uint32_t> &scalePayloads) {
+  const auto elements = std::as_bytes(std::span(data, initializer.bytes));
   variable.set_scale(scale.getSymName().str());
-  variable.set_payload(writer.addPayload(rounded->values.data(), rounded->values.size()));
-  scalePayloads[variable.scale()] = writer.addPayload(rounded->scales.data(), rounded->scales.size() * sizeof(float));
-  return Status();
+  auto store = [&](const auto &values, const std::vector<float> &scales) {
+    variable.set_payload(writer.addPayload(values.data(), values.size()));
+    scalePayloads[variable.scale()] = writer.addPayload(scales.data(), scales.size() * sizeof(float));
+    return Status();
+  };
+  if (variable.has_four_bits()) {
+    if (auto packed = plan::roundToFourBits(elements, initializer.type.dtype(), variable.four_bits()))
+      return store(packed->bytes, packed->scales);
+  } else {
+    plan::TensorType from = variable.type(), scaleType;
+    from.set_dtype(initializer.type.dtype());
+    scaleType.set_dtype(plan::F32);
+    for (int64_t extent : cast<RankedTensorType>(scale.getType()).getShape())
+      scaleType.add_dims(extent);
+    if (auto rounded = plan::roundToInt8(elements, from, scaleType))
+      return store(rounded->values, rounded->scales);
+  }
+  return error(
+      "adapter.base: `{}` holds a value that is infinite or NaN, which {} bits do not have; leave adapter.base out",
+      initializer.name, variable.has_four_bits() ? 4 : 8);
 }
 
 } // namespace
@@ -130,11 +154,13 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
       bool sameType = initializer.type.dtype() == variable.type().dtype();
       if (plan::dtypeBytes(variable.type().dtype()) < plan::dtypeBytes(initializer.type.dtype()))
         variable.set_model_dtype(initializer.type.dtype());
+      if (std::optional<plan::FourBits> layout = fourBitsOf(op))
+        *variable.mutable_four_bits() = *layout;
       auto scale = op->getAttrOfType<StringAttr>(train::names::kScale);
       auto store = [&](const char *data) -> Status {
         if (scale)
-          return emitInt8(data, initializer, symbols.lookup<train::VariableOp>(scale), writer, variable,
-                          scalePayloads);
+          return emitRounded(data, initializer, symbols.lookup<train::VariableOp>(scale), writer, variable,
+                             scalePayloads);
         variable.set_payload(writer.addPayload(convert(data, initializer, stored)));
         return Status();
       };

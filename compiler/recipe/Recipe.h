@@ -155,10 +155,13 @@ struct AdapterSettings {
   bool rankStabilized = false;      ///< by alpha / √rank
   double dropout = 0;               ///< of the adapter's input, in training
   std::vector<std::string> train;   ///< globs of parameters that are trained beside the adapters
-  std::string base = "f32";         ///< how frozen matrices are kept: "f32" (as the file has them), "bf16", "int8"
+  /// How frozen matrices are kept: "f32" (as the file has them), "bf16", "int8", "nf4", "int4".
+  std::string base = "f32";
+  int64_t block = 64; ///< elements that share a scale in a base of 4 bits
   bool operator==(const AdapterSettings &) const = default;
   /// The factor of the adapter's product before it is added.
   double scale() const { return alpha / (rankStabilized ? std::sqrt(double(rank)) : double(rank)); }
+  bool inFourBits() const { return base == "nf4" || base == "int4"; }
 };
 
 /// [parallel]: how the ranks of a job share the work.

@@ -1,5 +1,6 @@
 //===- RecipeRules.cpp - keys and defaults of each kind, and conflicts ---------===//
 #include "compiler/recipe/RecipeStores.h"
+#include "runtime/plan/FourBits.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -157,11 +158,20 @@ static Status finishAdapter(const Recipe &recipe) {
   const AdapterSettings &adapter = recipe.adapter;
   if (recipe.where.count("adapter.targets") && recipe.where.count("adapter.match"))
     return error("{}adapter.match is another name of adapter.targets: give one of them", recipe.at("adapter.match"));
-  for (const char *key :
-       {"adapter.rank", "adapter.alpha", "adapter.rank_stabilized", "adapter.dropout", "adapter.train", "adapter.base"})
+  for (const char *key : {"adapter.rank", "adapter.alpha", "adapter.rank_stabilized", "adapter.dropout",
+                          "adapter.train", "adapter.base", "adapter.block"})
     if (recipe.where.count(key) && adapter.targets.empty())
       return error("{}{} needs adapter.targets: globs of the matrices to adapt, such as [\"*.q_proj\", \"*.v_proj\"]",
                    recipe.at(key), key);
+  if (recipe.where.count("adapter.block")) {
+    if (!adapter.inFourBits())
+      return error("{}adapter.block is of a base in 4 bits, and adapter.base is \"{}\"; set adapter.base to \"nf4\" or "
+                   "\"int4\", or leave adapter.block out",
+                   recipe.at("adapter.block"), adapter.base);
+    if (!plan::isBlockOfFourBits(adapter.block))
+      return error("{}adapter.block: {} elements are no block of 4 bits; give 32, 64, 128 or 256",
+                   recipe.at("adapter.block"), adapter.block);
+  }
   if (!adapter.targets.empty() && recipe.where.count("model.trainable"))
     return error(
         "{}model.trainable: with [adapter] the model's own parameters are frozen; adapter.train lists those that "

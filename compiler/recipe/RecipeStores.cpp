@@ -302,6 +302,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"adapter.dropout", to(adapter, &A::dropout)},
       {"adapter.train", to(adapter, &A::train)},
       {"adapter.base", to(adapter, &A::base)},
+      {"adapter.block", to(adapter, &A::block)},
 
       {"parallel.mode", to(parallel, &P::mode)},
       {"parallel.ranks", to(parallel, &P::ranks)},

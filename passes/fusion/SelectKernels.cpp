@@ -1,6 +1,8 @@
 //===- SelectKernels.cpp - calls of the target ----------------------------===//
 //
-// Each op that the target has a call for gets the call's descriptor; no later pass changes that choice.
+// Each op that the target has a call for gets the call's descriptor; no later pass changes that choice. A product whose
+// right matrix is stored in 4 bits reads the codes where the target has a call that unpacks them: then no kernel widens
+// the matrix in memory.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/Target.h"
@@ -51,6 +53,70 @@ void readInPlace(func::FuncOp function, const target::Target &target) {
   }
 }
 
+/// A matrix in 4 bits behind views: strides[d] is the distance of its codes along dimension d of the value.
+struct Codes {
+  UnpackOp unpack;
+  llvm::SmallVector<int64_t> strides;
+};
+std::optional<Codes> codesOf(Value value) {
+  if (auto unpack = value.getDefiningOp<UnpackOp>(); unpack && !unpack.getIndices())
+    return Codes{unpack, llvm::SmallVector<int64_t>(unpack.getStrides())};
+  Operation *view = value.getDefiningOp();
+  auto reshape = dyn_cast_or_null<ReshapeOp>(view);
+  auto transpose = dyn_cast_or_null<TransposeOp>(view);
+  if (!reshape && !transpose)
+    return std::nullopt;
+  std::optional<Codes> codes = codesOf(view->getOperand(0));
+  if (!codes)
+    return std::nullopt;
+  llvm::SmallVector<int64_t> strides;
+  if (transpose) {
+    for (int64_t dim : transpose.getPermutation())
+      strides.push_back(codes->strides[size_t(dim)]);
+    return Codes{codes->unpack, strides};
+  }
+  // Only extents of 1 may come and go.
+  llvm::ArrayRef<int64_t> from = shapeOf(view->getOperand(0)), to = shapeOf(value);
+  size_t at = 0;
+  for (int64_t extent : to) {
+    while (at < from.size() && from[at] == 1)
+      ++at;
+    if (extent == 1) {
+      strides.push_back(0);
+      continue;
+    }
+    if (at == from.size() || from[at] != extent)
+      return std::nullopt;
+    strides.push_back(codes->strides[at++]);
+  }
+  return Codes{codes->unpack, strides};
+}
+
+void readCodes(func::FuncOp function, const target::Target &target) {
+  for (auto product : llvm::make_early_inc_range(function.getOps<MatMulOp>())) {
+    std::optional<Codes> codes = codesOf(product.getRhs());
+    if (!codes || product.getAddend() || shapeOf(product.getRhs())[0] != 1 ||
+        !elementTypeOf(product.getResult()).isF32())
+      continue;
+    int64_t k = codes->strides[1], n = codes->strides[2];
+    if (product.getTransB())
+      std::swap(k, n);
+    OpBuilder builder(product);
+    UnpackOp unpack = codes->unpack;
+    auto reader = MatMulUnpackOp::create(builder, product.getLoc(), product.getType(), product.getLhs(),
+                                         unpack.getBytes(), unpack.getScales(), unpack.getCode(), unpack.getBlock(),
+                                         llvm::ArrayRef<int64_t>{k, n}, product.getTransA());
+    if (!target.call(reader)) {
+      reader.erase();
+      continue;
+    }
+    reader->setDiscardableAttrs(product->getDiscardableAttrDictionary());
+    product.getResult().replaceAllUsesWith(reader.getResult());
+    product.erase();
+  }
+  eraseDeadOps(function);
+}
+
 struct SelectKernels : impl::SelectKernelsPassBase<SelectKernels> {
   using SelectKernelsPassBase::SelectKernelsPassBase;
 
@@ -64,6 +130,7 @@ struct SelectKernels : impl::SelectKernelsPassBase<SelectKernels> {
       return signalPassFailure();
     }
     readInPlace(function, *target);
+    readCodes(function, *target);
     for (Operation &op : function.getBody().front()) {
       std::optional<target::Call> call = target->call(&op);
       if (!call)

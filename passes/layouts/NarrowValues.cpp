@@ -13,7 +13,7 @@
 //
 // State that is kept in a narrow type (the frozen base of adapters) is widened once for each reader: one wide copy for
 // all of them would stay live from the forward pass to its gradient. The same holds for 8-bit integers, including the
-// multiplication by their scales.
+// multiplication by their scales, and for codes of 4 bits.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Views.h"
@@ -147,7 +147,8 @@ void widenForEachReader(CastOp widening) {
   }
 }
 
-/// Gives each reader its own copy of values that are computed elementwise from state alone, 8-bit integers included.
+/// Gives each reader its own copy of values that are computed elementwise from state alone, integers of 8 and 4 bits
+/// included.
 class WidenedIntegers {
 public:
   explicit WidenedIntegers(func::FuncOp function) : function(function) {}
@@ -174,7 +175,7 @@ private:
 
   /// True for an op on the way from the integers to a reader.
   bool note(Operation *op) {
-    const bool moves = op->hasTrait<View>() || op->hasTrait<Pointwise>() || isa<BroadcastOp>(op);
+    const bool moves = op->hasTrait<View>() || op->hasTrait<Pointwise>() || isa<BroadcastOp, UnpackOp>(op);
     if (isa<ConstantOp>(op))
       made.insert(op->getResult(0));
     if (!moves || op->getNumResults() != 1 ||
@@ -182,8 +183,8 @@ private:
       return false;
     made.insert(op->getResult(0));
     auto cast = dyn_cast<CastOp>(op);
-    if (cast && elementTypeOf(cast.getInput()).isInteger(8) && isFloatTensor(cast.getResult()))
-      wide.insert(cast.getResult());
+    if (isa<UnpackOp>(op) || (cast && elementTypeOf(cast.getInput()).isInteger(8) && isFloatTensor(cast.getResult())))
+      wide.insert(op->getResult(0));
     else if (llvm::any_of(op->getOperands(), [&](Value operand) { return wide.contains(operand); }))
       wide.insert(op->getResult(0));
     return wide.contains(op->getResult(0));

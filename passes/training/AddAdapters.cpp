@@ -7,6 +7,7 @@
 // 1x1 convolution, and that of a lookup is a lookup in a table of `rank` columns and a product.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/dialect/FourBits.h"
 #include "compiler/dialect/Philox.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/dialect/WeightFacts.h"
@@ -75,29 +76,44 @@ static Value widenedRows(OpBuilder &builder, GatherOp lookup, Value steps, Value
   return (rows * rows.with(take(factor))).cast(element).value;
 }
 
-/// Keeps a frozen weight as i8 with an f32 scale for each output channel (runtime/plan/Int8.h), and returns the name of
-/// the scales' variable; kernels multiply by the scales while reading. Returns an empty name, and changes nothing, if
-/// that is no smaller, or if no product, convolution, lookup or recurrent layer reads the weight.
-std::string keepInInt8(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp> reads) {
-  auto type = cast<RankedTensorType>(variable.getType());
-  const Type element = type.getElementType();
-  if (type.getRank() < 2 || !(element.isF32() || element.isBF16() || element.isF16()))
-    return {};
-  std::optional<llvm::SmallVector<int64_t>> shape = scaleShapeOf(reads);
-  if (!shape)
-    return {};
+/// Adds the variable with the scales of a frozen weight, which stays behind it, and marks the weight as `narrow`.
+static std::string addScales(ModuleOp module, VariableOp variable, llvm::StringRef suffix, RankedTensorType narrow,
+                             RankedTensorType scales) {
   OpBuilder builder(variable);
-  auto narrow = RankedTensorType::get(type.getShape(), builder.getIntegerType(8)),
-       scales = RankedTensorType::get(*shape, builder.getF32Type());
-  if (tensorBytes(narrow) + tensorBytes(scales) >= tensorBytes(type))
-    return {};
-  std::string name = (variable.getSymName() + "/scale").str();
+  std::string name = (variable.getSymName() + suffix).str();
   while (module.lookupSymbol(name))
     name += "_";
   builder.setInsertionPointAfter(variable);
   VariableOp::create(builder, variable.getLoc(), name, scales, roles::kConstant, FloatAttr(), ElementsAttr(), -1);
   variable.setType(narrow);
   variable->setAttr(names::kScale, builder.getStringAttr(name));
+  return name;
+}
+
+/// The shape of the scales of a weight that 8 or 4 bits may hold: a 16- or 32-bit floating-point tensor of two
+/// dimensions or more that a product, convolution, lookup or recurrent layer reads.
+static std::optional<llvm::SmallVector<int64_t>> roundableAlong(VariableOp variable, llvm::ArrayRef<ReadOp> reads) {
+  auto type = cast<RankedTensorType>(variable.getType());
+  const Type element = type.getElementType();
+  if (type.getRank() < 2 || !(element.isF32() || element.isBF16() || element.isF16()))
+    return std::nullopt;
+  return scaleShapeOf(reads);
+}
+
+/// Keeps a frozen weight as i8 with an f32 scale for each output channel (runtime/plan/Int8.h); kernels multiply by the
+/// scales while reading. Changes nothing if that is no smaller.
+void keepInInt8(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp> reads) {
+  std::optional<llvm::SmallVector<int64_t>> shape = roundableAlong(variable, reads);
+  if (!shape)
+    return;
+  auto type = cast<RankedTensorType>(variable.getType());
+  const Type element = type.getElementType();
+  OpBuilder builder(variable);
+  auto narrow = RankedTensorType::get(type.getShape(), builder.getIntegerType(8)),
+       scales = RankedTensorType::get(*shape, builder.getF32Type());
+  if (tensorBytes(narrow) + tensorBytes(scales) >= tensorBytes(type))
+    return;
+  const std::string name = addScales(module, variable, "/scale", narrow, scales);
   for (ReadOp read : reads) {
     read.getResult().setType(narrow);
     Location loc = read.getLoc();
@@ -116,9 +132,65 @@ std::string keepInInt8(ModuleOp module, VariableOp variable, llvm::ArrayRef<Read
       return use.getOwner() != steps.value.getDefiningOp() && !isa<GatherOp>(use.getOwner());
     });
   }
-  return name;
 }
 
+/// Keeps a frozen weight in 4 bits with an f32 scale for each block (runtime/plan/FourBits.h). A block runs along the
+/// elements of one output channel: along the features of the input, whichever way round the graph has the matrix.
+/// Changes nothing if that is no smaller.
+void keepInFourBits(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp> reads,
+                    const AdapterSettings &settings) {
+  std::optional<llvm::SmallVector<int64_t>> shape = roundableAlong(variable, reads);
+  if (!shape)
+    return;
+  auto type = cast<RankedTensorType>(variable.getType());
+  const Type element = type.getElementType();
+  llvm::SmallVector<bool> inRow;
+  for (int64_t extent : *shape)
+    inRow.push_back(extent == 1);
+  const bool nf4 = settings.base == "nf4";
+  const plan::FourBits layout = plan::fourBitsOf(nf4 ? plan::FourBits::NF4 : plan::FourBits::INT4, settings.block,
+                                                 type.getShape(), {inRow.data(), inRow.size()});
+  OpBuilder builder(variable);
+  auto sized = [](const plan::TensorType &flat, Type of) { return RankedTensorType::get({flat.dims(0)}, of); };
+  auto narrow = sized(plan::bytesType(layout), builder.getIntegerType(8, /*isSigned=*/false)),
+       scales = sized(plan::scalesType(layout), builder.getF32Type());
+  if (tensorBytes(narrow) + tensorBytes(scales) >= tensorBytes(type))
+    return;
+  // Codes of NF4 are no INT4: the names differ, so that no checkpoint of one is read as the other.
+  const std::string name = addScales(module, variable, nf4 ? "/absmax" : "/scale", narrow, scales);
+  const llvm::SmallVector<int64_t> strides(layout.strides().begin(), layout.strides().end());
+  variable->setAttr(names::kFourBits, builder.getDictionaryAttr(
+                                          {builder.getNamedAttr("code", builder.getStringAttr(settings.base)),
+                                           builder.getNamedAttr("block", builder.getI64IntegerAttr(settings.block)),
+                                           builder.getNamedAttr("dims", builder.getDenseI64ArrayAttr(type.getShape())),
+                                           builder.getNamedAttr("strides", builder.getDenseI64ArrayAttr(strides))}));
+  for (ReadOp read : reads) {
+    read.getResult().setType(narrow);
+    Location loc = read.getLoc();
+    auto unpack = [&](llvm::ArrayRef<int64_t> as, Value indices, int64_t axis) {
+      Value factors = ReadOp::create(builder, loc, scales, name);
+      Value wide = UnpackOp::create(builder, loc, RankedTensorType::get(as, builder.getF32Type()), read.getResult(),
+                                    factors, indices, nf4 ? FourBitCode::nf4 : FourBitCode::int4,
+                                    uint64_t(settings.block), type.getShape(), strides, uint64_t(axis));
+      return train::cast(builder, loc, wide, element);
+    };
+    for (Operation *user : llvm::make_early_inc_range(read.getResult().getUsers()))
+      if (auto lookup = dyn_cast<GatherOp>(user)) {
+        builder.setInsertionPoint(lookup);
+        lookup.getResult().replaceAllUsesWith(
+            unpack(shapeOf(lookup.getResult()), lookup.getIndices(), int64_t(lookup.getAxis())));
+        lookup.erase();
+      }
+    llvm::SmallVector<OpOperand *> readers;
+    for (OpOperand &use : read.getResult().getUses())
+      if (!isa<UnpackOp>(use.getOwner()))
+        readers.push_back(&use);
+    builder.setInsertionPointAfter(read);
+    Value wide = readers.empty() ? Value() : unpack(type.getShape(), Value(), 0);
+    for (OpOperand *use : readers)
+      use->set(wide);
+  }
+}
 
 class AdapterBuilder {
 public:
@@ -145,6 +217,8 @@ public:
         keepInBf16(variable, reads[variable.getSymName()]);
       else if (settings.base == "int8")
         keepInInt8(module, variable, reads[variable.getSymName()]);
+      else if (settings.inFourBits())
+        keepInFourBits(module, variable, reads[variable.getSymName()], settings);
     return success();
   }
 

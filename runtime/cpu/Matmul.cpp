@@ -291,8 +291,12 @@ Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, Cpu
   MatmulShape shape = *shapeOf(call);
   MatmulTiling tiling = *tilingOf(call, shape);
   switch (call.implementation()) {
-  case plan::MatmulCall::PANELS:
-    return makePackedMatmul(PackedDesign(shape, tiling, call.accumulate()));
+  case plan::MatmulCall::PANELS: {
+    PackedDesign design(shape, tiling, call.accumulate());
+    if (call.has_four_bits())
+      design.codes = codesOf(call.four_bits());
+    return makePackedMatmul(design);
+  }
   case plan::MatmulCall::FEW_ROWS:
     return makeFewRowsMatmul(FewRowsDesign(shape, tiling, call.accumulate()));
   default:

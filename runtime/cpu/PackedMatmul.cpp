@@ -3,10 +3,12 @@
 // A tile processes K in blocks. Rows of A that run along K are read in place, others are packed into panels that stay
 // in the core's second-level cache. A panel of B is multiplied with all rows (PackedProduct.cpp) while the next one is
 // packed, or only prefetched if its words have to be shuffled. Sums of several blocks of K are accumulated in C; or, if
-// C is narrow or holds the addend, in scratch, and then rounded or added once.
+// C is narrow or holds the addend, in scratch, and then rounded or added once. A B in 4 bits is unpacked into its
+// panels (UnpackedColumns.cpp), which nothing hides.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/PackedMatmul.h"
+#include "runtime/cpu/UnpackedColumns.h"
 
 namespace tcc::runtime {
 
@@ -54,8 +56,9 @@ public:
 private:
   int64_t elements() const { return design.shape.batch * design.shape.m * design.shape.n; }
 
-  /// Position of C (or of the partial sums) among the operands: the addend precedes it and has the same memory.
-  int positionOfC() const { return design.accumulate ? 3 : 2; }
+  /// Position of C (or of the partial sums) among the operands: the addend, which has the same memory, or the scales of
+  /// B precede it.
+  int positionOfC() const { return design.accumulate || design.codes ? 3 : 2; }
 
   void runTile(int64_t tile, void *const *pointers, char *slot) const {
     const MatmulShape &s = design.shape;
@@ -67,7 +70,8 @@ private:
     for (int64_t batch = first; batch < std::min(first + t.tileBatch, s.batch); ++batch) {
       int64_t at = ((design.partial() ? chunk * s.batch : 0) + batch) * s.m * s.n + i0 * s.n + j0;
       multiplyTile({a + batch * s.m * s.k * packed::bytesOf(design.elements),
-                    b + batch * s.k * s.n * packed::bytesOf(design.elementsOfB), c + at * sizeC, sizeC, i0, j0,
+                    design.codes ? b : b + batch * s.k * s.n * packed::bytesOf(design.elementsOfB),
+                    design.codes ? static_cast<const float *>(pointers[2]) : nullptr, c + at * sizeC, sizeC, i0, j0,
                     std::min(t.tileM, s.m - i0), std::min(t.tileN, s.n - j0), chunk * t.chunkK,
                     std::min((chunk + 1) * t.chunkK, s.k)},
                    slot);
@@ -75,7 +79,8 @@ private:
   }
 
   struct Tile {
-    const char *a, *b; ///< the operands of one product
+    const char *a, *b;   ///< the operands of one product
+    const float *scales; ///< of B, if it is stored in 4 bits
     char *c;           ///< the tile's first element
     int64_t sizeC;
     int64_t i0, j0, rows, columns, kBegin, kEnd;
@@ -91,17 +96,26 @@ private:
   /// The columns and the range of K of a panel of B.
   struct Columns {
     Source source;
-    int64_t count = 0, k = 0; ///< 0: there is no such panel
+    int64_t count = 0, k = 0;   ///< 0: there is no such panel
+    int64_t at = 0, column = 0; ///< the first index of K, and column of the tile
   };
 
   /// The panel that follows the one of `column` in the block of K at `at`.
   Columns columnsAfter(const Tile &tile, int64_t column, int64_t at, int64_t k) const {
     if (int64_t next = column + packed::kColumns; next < tile.columns)
-      return {lanesFrom(sourceOfB(tile, at), next), std::min(packed::kColumns, tile.columns - next), k};
+      return {lanesFrom(sourceOfB(tile, at), next), std::min(packed::kColumns, tile.columns - next), k, at, next};
     if (int64_t next = at + k; next < tile.kEnd)
       return {sourceOfB(tile, next), std::min(packed::kColumns, tile.columns),
-              std::min(design.tiling.blockK, tile.kEnd - next)};
+              std::min(design.tiling.blockK, tile.kEnd - next), next, 0};
     return {};
+  }
+
+  void unpack(uint32_t *panel, const Tile &tile, const Columns &columns) const {
+    const packed::CodeLayout &codes = *design.codes;
+    packed::unpackColumns(panel,
+                          {reinterpret_cast<const uint8_t *>(tile.b), tile.scales, codes,
+                           columns.at * codes.kStride + (tile.j0 + columns.column) * codes.columnStride},
+                          columns.count, columns.k);
   }
 
   void multiplyTile(const Tile &tile, char *slot) const {
@@ -130,11 +144,15 @@ private:
         packed::packRows(panelsA, a, tile.rows, k);
       for (int64_t column = 0; column < tile.columns; column += packed::kColumns) {
         int64_t width = std::min(packed::kColumns, tile.columns - column);
-        if (first && column == 0)
-          packed::packColumns(panelB, sourceOfB(tile, at), width, k);
+        if (first && column == 0) {
+          if (design.codes)
+            unpack(panelB, tile, {{}, width, k, at, 0});
+          else
+            packed::packColumns(panelB, sourceOfB(tile, at), width, k);
+        }
         Columns next = columnsAfter(tile, column, at, k);
         packed::Ahead ahead;
-        if (next.count)
+        if (next.count && !design.codes)
           ahead = packed::packedDuring(nextPanelB, next.source, next.count, next.k, rowPanels);
         for (int64_t row = 0; row < tile.rows; row += packed::kRows) {
           packed::RowPanel panelA{panelsA + row * words, 0};
@@ -150,7 +168,9 @@ private:
           packed::multiply(packed::isDotted(design.elements), panelA, panelB, std::min(packed::kRows, tile.rows - row),
                            width, block);
         }
-        if (next.count)
+        if (next.count && design.codes)
+          unpack(nextPanelB, tile, next);
+        else if (next.count)
           packed::finish(ahead, nextPanelB, next.source, next.count, next.k);
         std::swap(panelB, nextPanelB);
       }

@@ -9,6 +9,7 @@
 #include "runtime/cpu/PixelProduct.h"
 #include "runtime/cpu/PlaneProduct.h"
 #include "runtime/cpu/TapProduct.h"
+#include "runtime/cpu/UnpackedColumns.h"
 #include "runtime/cpu/calls/CpuLevel.h"
 
 namespace tcc::runtime {
@@ -33,6 +34,10 @@ void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k)
 void packColumnRuns(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns,
                     int64_t k) {
   TCC_OF_THIS_MACHINE(kPacked).packColumnRuns(to, source, runs, runCount, columns, k);
+}
+
+void unpackColumns(uint32_t *to, const CodeSource &source, int64_t columns, int64_t k) {
+  TCC_OF_THIS_MACHINE(kUnpack).unpackColumns(to, source, columns, k);
 }
 
 Ahead packedDuring(uint32_t *to, const Source &source, int64_t columns, int64_t k, int64_t panels) {

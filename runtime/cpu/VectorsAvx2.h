@@ -80,6 +80,21 @@ TCC_INLINE Words loadWide(const void *from, Lanes lanes) {
   return loadWide(few);
 }
 
+/// kLanes numbers times `scale`, by codes of 4 bits.
+TCC_INLINE Words unpackCodes(const uint8_t *codes, bool upperFirst, const float *numbers, float scale) {
+  int32_t four;
+  std::memcpy(&four, codes, sizeof four);
+  const __m128i bytes = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(four));
+  const __m128i lower = _mm_and_si128(bytes, _mm_set1_epi16(15)), upper = _mm_srli_epi16(bytes, 4);
+  const __m256i ordered = _mm256_cvtepu8_epi32(upperFirst ? _mm_or_si128(upper, _mm_slli_epi16(lower, 8))
+                                                          : _mm_or_si128(lower, _mm_slli_epi16(upper, 8)));
+  // A permutation looks at three bits of an index; the fourth chooses between two.
+  const Floats first = _mm256_permutevar8x32_ps(_mm256_loadu_ps(numbers), ordered),
+               second = _mm256_permutevar8x32_ps(_mm256_loadu_ps(numbers + 8), ordered),
+               found = _mm256_blendv_ps(first, second, asFloats(_mm256_slli_epi32(ordered, 28)));
+  return asWords(_mm256_mul_ps(found, _mm256_set1_ps(scale)));
+}
+
 TCC_INLINE Factors asFactors(Words words) { return asFloats(words); }
 
 /// A word in all lanes.

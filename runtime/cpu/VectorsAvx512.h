@@ -72,6 +72,16 @@ TCC_INLINE Words loadWide(const void *from) {
 }
 TCC_INLINE Words loadWide(const void *from, Lanes lanes) { return _mm512_slli_epi32(loadHalves(from, lanes), 16); }
 
+/// kLanes numbers times `scale`, by codes of 4 bits.
+TCC_INLINE Words unpackCodes(const uint8_t *codes, bool upperFirst, const float *numbers, float scale) {
+  const __m128i bytes = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(codes)));
+  const __m128i lower = _mm_and_si128(bytes, _mm_set1_epi16(15)), upper = _mm_srli_epi16(bytes, 4);
+  const __m128i ordered =
+      upperFirst ? _mm_or_si128(upper, _mm_slli_epi16(lower, 8)) : _mm_or_si128(lower, _mm_slli_epi16(upper, 8));
+  const Floats found = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(ordered), _mm512_loadu_ps(numbers));
+  return asWords(_mm512_mul_ps(found, _mm512_set1_ps(scale)));
+}
+
 TCC_INLINE Factors asFactors(Words words) { return words; }
 
 /// A word in all lanes.

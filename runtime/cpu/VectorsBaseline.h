@@ -69,6 +69,14 @@ TCC_INLINE Words loadWide(const void *from, Lanes lanes) {
 }
 TCC_INLINE Words loadWide(const void *from) { return loadWide(from, allLanes()); }
 
+/// kLanes numbers times `scale`, by codes of 4 bits.
+TCC_INLINE Words unpackCodes(const uint8_t *codes, bool upperFirst, const float *numbers, float scale) {
+  const int first = upperFirst ? 4 : 0, second = 4 - first;
+  const Floats found = {numbers[codes[0] >> first & 15], numbers[codes[0] >> second & 15],
+                        numbers[codes[1] >> first & 15], numbers[codes[1] >> second & 15]};
+  return asWords(found * Floats{scale, scale, scale, scale});
+}
+
 TCC_INLINE Factors asFactors(Words words) { return asFloats(words); }
 
 /// A word in all lanes.

@@ -1,5 +1,6 @@
 //===- VerifierCalls.cpp - checks that each call fits its operands --------===//
 #include "runtime/plan/AttentionLayout.h"
+#include "runtime/plan/FourBits.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/Shards.h"
@@ -247,6 +248,13 @@ void verifyEpilogue(const Call &call, const MatmulCall &matmul) {
                 pair.destination(), pair.source());
 }
 
+/// True if the codes of a product's B are those of a matrix [k, n].
+bool fitsProduct(const MatmulCall &matmul) {
+  const FourBits &b = matmul.four_bits();
+  return (b.code() == FourBits::NF4 || b.code() == FourBits::INT4) && isBlockOfFourBits(b.block()) &&
+         b.dims_size() == 2 && b.dims(0) == matmul.k() && b.dims(1) == matmul.n() && codeCount(b).has_value();
+}
+
 void verifyMatmul(const Context &context, const Call &call, const MatmulCall &matmul) {
   for (auto [name, value] : {std::pair{"batch", matmul.batch()},
                              {"m", matmul.m()},
@@ -267,19 +275,31 @@ void verifyMatmul(const Context &context, const Call &call, const MatmulCall &ma
   }
   uint64_t batch = matmul.batch(), m = matmul.m(), n = matmul.n(), k = matmul.k();
   uint64_t chunks = (k + matmul.chunk_k() - 1) / matmul.chunk_k();
+  const bool fourBits = matmul.has_four_bits();
+  if (fourBits && (matmul.accumulate() || matmul.rounds_b() || matmul.has_row_kernel() || matmul.has_epilogue() ||
+                   batch != 1 || matmul.dtype() != F32 || !fitsProduct(matmul))) {
+    call.report("{}: a matmul with a matrix in 4 bits that is not [k, n], or that does more than multiply",
+                call.where());
+    return;
+  }
   if (matmul.has_row_kernel())
     return verifyRowwise(context, call, matmul);
   if (matmul.has_epilogue())
     return verifyEpilogue(call, matmul);
-  // The addend D precedes C, which overwrites it.
-  int c = matmul.accumulate() ? 3 : 2;
+  // The addend D precedes C, which overwrites it; or the scales of a B in 4 bits do.
+  int c = matmul.accumulate() || fourBits ? 3 : 2;
   if (!call.operandCount("matmul", c + (chunks > 1 ? 2 : 1)))
     return;
   uint64_t sizeOfC = matmul.result_dtype() == DTYPE_NONE ? size : dtypeBytes(matmul.result_dtype());
   uint64_t bytesOfC = saturatingProduct({sizeOfC, batch, m, n});
   call.operand(0, "A", saturatingProduct({size, batch, m, k}), size, false);
   uint64_t sizeOfB = matmul.rounds_b() ? dtypeBytes(F32) : size;
-  call.operand(1, "B", saturatingProduct({sizeOfB, batch, k, n}), sizeOfB, false);
+  if (fourBits) {
+    call.operand(1, "B", tensorBytes(bytesType(matmul.four_bits())).value_or(0), 1, false);
+    call.operand(2, "the scales of B", tensorBytes(scalesType(matmul.four_bits())).value_or(0), 4, false);
+  } else {
+    call.operand(1, "B", saturatingProduct({sizeOfB, batch, k, n}), sizeOfB, false);
+  }
   call.operand(c, "C", bytesOfC, sizeOfC, true);
   if (matmul.accumulate()) {
     call.operand(2, "the addend", bytesOfC, sizeOfC, false);

@@ -1,4 +1,5 @@
 //===- VerifierVariables.cpp - state and its copies -----------------------===//
+#include "runtime/plan/FourBits.h"
 #include "runtime/plan/Int8.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/Spaces.h"
@@ -91,25 +92,17 @@ void verifyArena(const Plan &plan, Reporter &report) {
              ranges[i - 1].offset + ranges[i - 1].bytes, ranges[i].offset, ranges[i].offset + ranges[i].bytes);
 }
 
-/// The type of the variable's initializer in the model.
-TensorType modelType(const Variable &variable) {
-  TensorType type = variable.type();
-  if (variable.model_dtype() != DTYPE_NONE)
-    type.set_dtype(variable.model_dtype());
-  return type;
-}
-
 /// The type, shape and name under which exports write a variable.
 void verifyExports(const Plan &plan, Reporter &report) {
   std::set<std::string_view> names;
   for (const Variable &variable : plan.variables())
     names.insert(variable.name());
   for (const Variable &variable : plan.variables()) {
-    const TensorType &type = variable.type();
-    const bool holdsFloats = isFloatingPoint(type.dtype()) || !variable.scale().empty();
+    const bool holdsFloats = isFloatingPoint(variable.type().dtype()) || !variable.scale().empty();
     if (variable.model_dtype() != DTYPE_NONE && !(isFloatingPoint(variable.model_dtype()) && holdsFloats))
-      report("variable '{}': {} holds no values of type {}", variable.name(), typeName(type),
+      report("variable '{}': {} holds no values of type {}", variable.name(), typeName(variable.type()),
              int(variable.model_dtype()));
+    const TensorType type = valueType(variable);
     if (!variable.has_torch())
       continue;
     const TorchParameter &torch = variable.torch();
@@ -125,23 +118,36 @@ void verifyExports(const Plan &plan, Reporter &report) {
   }
 }
 
-/// Variables with 8-bit values are frozen, and no two of them share a scale.
+/// True if a variable's bytes and scales are those of its layout in 4 bits.
+bool fitsFourBits(const Variable &variable, const TensorType &scales) {
+  const FourBits &layout = variable.four_bits();
+  return (layout.code() == FourBits::NF4 || layout.code() == FourBits::INT4) && isBlockOfFourBits(layout.block()) &&
+         codeCount(layout) && typeName(variable.type()) == typeName(bytesType(layout)) &&
+         typeName(scales) == typeName(scalesType(layout));
+}
+
+/// Variables with values in 8 or 4 bits are frozen, and no two of them share a scale.
 void verifyScales(const Plan &plan, Reporter &report) {
   std::map<std::string_view, const Variable *> variables;
   for (const Variable &variable : plan.variables())
     variables.emplace(variable.name(), &variable);
   std::set<std::string_view> used;
   for (const Variable &variable : plan.variables()) {
-    if (variable.scale().empty())
+    if (variable.scale().empty()) {
+      if (variable.has_four_bits())
+        report("variable '{}': 4 bits without a scale", variable.name());
       continue;
-    if (variable.type().dtype() != I8 || variable.role() != FROZEN || !isFloatingPoint(variable.model_dtype()))
+    }
+    if (variable.type().dtype() != (variable.has_four_bits() ? U8 : I8) || variable.role() != FROZEN ||
+        !isFloatingPoint(variable.model_dtype()))
       report("variable '{}': {} of role {} has no scale", variable.name(), typeName(variable.type()),
              int(variable.role()));
     auto scale = variables.find(variable.scale());
     if (scale == variables.end() || !used.insert(variable.scale()).second)
       report("variable '{}': its scale '{}' is no variable, or another's", variable.name(), variable.scale());
     else if (scale->second->role() != CONSTANT || scale->second->type().dtype() != F32 ||
-             !scaleStrides(variable.type(), scale->second->type()))
+             !(variable.has_four_bits() ? fitsFourBits(variable, scale->second->type())
+                                        : scaleStrides(variable.type(), scale->second->type()).has_value()))
       report("variable '{}': {} is no scale of {}", variable.name(), typeName(scale->second->type()),
              typeName(variable.type()));
   }
@@ -166,7 +172,7 @@ void verifyAdapters(const Plan &plan, Reporter &report) {
       auto found = variables.find(*name);
       if (found == variables.end() || !used.insert(*name).second)
         report("adapter of '{}': '{}' is no variable, or another adapter has it", adapter.of(), *name);
-      else if (found->second->type().dims_size() < 2 ||
+      else if (valueType(*found->second).dims_size() < 2 ||
                !(isFloatingPoint(found->second->type().dtype()) || (part == 0 && !found->second->scale().empty())))
         report("adapter of '{}': '{}' is {}, no matrix", adapter.of(), *name, typeName(found->second->type()));
       else
@@ -174,7 +180,7 @@ void verifyAdapters(const Plan &plan, Reporter &report) {
     }
     if (!parts[0] || !parts[1] || !parts[2])
       continue;
-    const TensorType &whole = parts[0]->type(), &first = parts[1]->type(), &second = parts[2]->type();
+    const TensorType whole = valueType(*parts[0]), &first = parts[1]->type(), &second = parts[2]->type();
     const bool filter = whole.dims_size() > 2;
     bool fits = first.dims_size() == whole.dims_size() && second.dims_size() == whole.dims_size() &&
                 first.dims(0) == adapters.rank() && second.dims(1) == adapters.rank() &&
@@ -191,7 +197,7 @@ void verifyAdapters(const Plan &plan, Reporter &report) {
 
 /// A tie has its variable's elements, the axes permuted.
 bool isCopy(const Tie &tie, const Variable &of) {
-  const TensorType from = modelType(of), &to = tie.type();
+  const TensorType from = valueType(of), &to = tie.type();
   if (from.dtype() != to.dtype() || !tensorBytes(to) || tensorBytes(to) != tensorBytes(from))
     return false;
   int rank = tie.permutation_size();

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Export.h"
+#include "runtime/plan/FourBits.h"
 #include "runtime/plan/ModelNotes.h"
 #include "runtime/state/ModelValues.h"
 #include "runtime/state/Quantization.h"
@@ -222,7 +223,7 @@ private:
     targets.push_back(moduleOf(*name));
     // nn.Linear has [outputs, inputs], transformers' Conv1D the transpose; filters and tables have only one
     // orientation.
-    if (base.type().dims_size() == 2 && adapter.a().ends_with(".lora_A.weight")) {
+    if (plan::valueType(base).dims_size() == 2 && adapter.a().ends_with(".lora_A.weight")) {
       ++matrices;
       inputFirst += adapter.input_first() != base.torch().transposed();
     }

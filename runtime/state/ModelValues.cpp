@@ -1,5 +1,6 @@
 //===- ModelValues.cpp - a model's values after training, as exports write them -===//
 #include "runtime/state/ModelValues.h"
+#include "runtime/plan/FourBits.h"
 #include "runtime/plan/Int8.h"
 #include "support/Advice.h"
 #include "support/NearestName.h"
@@ -44,12 +45,7 @@ bool ModelValues::isChanged(const plan::Variable &variable) const {
   return trained.has(variable) || adapters.count(variable.name()) || variable.model_dtype() != plan::DTYPE_NONE;
 }
 
-plan::TensorType ModelValues::typeOf(const plan::Variable &variable) const {
-  plan::TensorType type = variable.type();
-  if (variable.model_dtype() != plan::DTYPE_NONE)
-    type.set_dtype(variable.model_dtype());
-  return type;
-}
+plan::TensorType ModelValues::typeOf(const plan::Variable &variable) const { return plan::valueType(variable); }
 
 Expected<std::vector<std::byte>> ModelValues::bytesOf(const plan::Variable &variable) {
   std::vector<std::byte> bytes;
@@ -72,6 +68,8 @@ Expected<std::vector<std::byte>> ModelValues::held(const plan::Variable &variabl
   auto factors = bytesOf(scale);
   if (!factors)
     return factors.status();
+  if (variable.has_four_bits())
+    return plan::widenFourBits(*bytes, *factors, variable.four_bits(), plan::F32);
   return plan::widenInt8(*bytes, variable.type(), *factors, scale.type(), plan::F32);
 }
 
@@ -85,8 +83,8 @@ Expected<std::vector<std::byte>> ModelValues::merged(const plan::Variable &varia
       return part->status();
   const plan::DType from = variable.scale().empty() ? variable.type().dtype() : plan::F32,
                     to = typeOf(variable).dtype();
-  const uint64_t rows = static_cast<uint64_t>(variable.type().dims(0)),
-                 columns = plan::elementCount(variable.type()).value_or(0) / std::max<uint64_t>(rows, 1);
+  const uint64_t rows = static_cast<uint64_t>(typeOf(variable).dims(0)),
+                 columns = plan::elementCount(typeOf(variable)).value_or(0) / std::max<uint64_t>(rows, 1);
   const uint64_t rank = static_cast<uint64_t>(first.type().dims(0)),
                  inputs = plan::elementCount(first.type()).value_or(0) / std::max<uint64_t>(rank, 1);
   std::vector<double> down(rank * inputs), up(static_cast<uint64_t>(second.type().dims(0)) * rank);
@@ -121,7 +119,7 @@ Status ModelValues::stream(const plan::Variable &variable, const ByteSink &sink)
   auto narrow = held(variable);
   if (!narrow)
     return narrow.status();
-  const uint64_t count = plan::elementCount(variable.type()).value_or(0), size = plan::dtypeBytes(to);
+  const uint64_t count = plan::elementCount(typeOf(variable)).value_or(0), size = plan::dtypeBytes(to);
   std::vector<std::byte> wide(count * size);
   for (uint64_t i = 0; i < count; ++i)
     plan::fillElements(wide.data() + i * size, to, 1, plan::floatElement(narrow->data(), from, i));
@@ -136,8 +134,8 @@ Status ModelValues::streamTorch(const plan::Variable &variable, const ByteSink &
     bytes.insert(bytes.end(), piece.begin(), piece.end());
     return Status();
   });
-  return status.ok() ? sink(transposedMatrix(bytes, static_cast<uint64_t>(variable.type().dims(0)),
-                                             static_cast<uint64_t>(variable.type().dims(1))))
+  return status.ok() ? sink(transposedMatrix(bytes, static_cast<uint64_t>(typeOf(variable).dims(0)),
+                                             static_cast<uint64_t>(typeOf(variable).dims(1))))
                      : status;
 }
 

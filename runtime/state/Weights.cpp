@@ -1,5 +1,6 @@
 //===- Weights.cpp - values of a plan's variables, from files and to the device -===//
 #include "runtime/state/Weights.h"
+#include "runtime/plan/FourBits.h"
 #include "runtime/plan/Int8.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/StateWrites.h"
@@ -110,7 +111,7 @@ Expected<std::span<const std::byte>> InitialWeights::bytes(const plan::Variable 
   return std::span<const std::byte>(values);
 }
 
-/// The identity of a value that consists of 8-bit integers and scales.
+/// The identity of a value that consists of integers of 8 or 4 bits and scales.
 static uint64_t identityWith(uint64_t bytes, uint64_t scales) {
   const uint64_t both[] = {bytes, scales};
   return plan::hashBytes(both, sizeof(both));
@@ -206,7 +207,7 @@ namespace {
 /// Finds the variable for a tensor of a file, by its name in the graph, in torch or in peft.
 class Destinations {
 public:
-  /// `scales`: the scales of 8-bit variables have names, too, as in a run.
+  /// `scales`: the scales of variables in 8 or 4 bits have names, too, as in a run.
   Destinations(const plan::Plan &plan, bool scales) : plan(plan) {
     for (int i = 0; i < plan.variables_size(); ++i)
       byAnyName[plan.variables(i).name()] = i;
@@ -234,7 +235,7 @@ public:
     return name.starts_with(kPeftPrefix) ? findBehind(name.substr(kPeftPrefix.size())) : -1;
   }
 
-  /// The index of the scales of an 8-bit variable; else -1.
+  /// The index of the scales of a variable in 8 or 4 bits; else -1.
   int scaleIndex(const plan::Variable &variable) const {
     auto found = variable.scale().empty() ? byAnyName.end() : byAnyName.find(variable.scale());
     return found == byAnyName.end() ? -1 : found->second;
@@ -242,21 +243,26 @@ public:
 
   /// True if a tensor of the file has the variable's shape in the convention of its name (graph or torch).
   bool fits(const Tensor &tensor, const plan::Variable &variable) const {
-    plan::TensorType type = byName.count(tensor.name) ? variable.type() : torchType(variable, variable.type());
+    const bool named = byName.count(tensor.name) != 0;
+    if (named && plan::typeName(tensor.type) == plan::typeName(variable.type()))
+      return true;
+    plan::TensorType type = plan::valueType(variable);
+    if (!named)
+      type = torchType(variable, type);
     if (plan::typeName(tensor.type) == plan::typeName(type))
       return true;
-    type.set_dtype(variable.model_dtype());
-    return variable.model_dtype() != plan::DTYPE_NONE && plan::typeName(tensor.type) == plan::typeName(type);
+    type.set_dtype(variable.type().dtype());
+    return !variable.has_four_bits() && plan::typeName(tensor.type) == plan::typeName(type);
   }
 
-  /// The tensor's bytes in the variable's layout, not yet rounded to 8 bits; `room` owns them if they had to be
+  /// The tensor's bytes in the variable's layout, not yet rounded to 8 or 4 bits; `room` owns them if they had to be
   /// converted.
   std::span<const std::byte> bytesFor(const Tensor &tensor, const plan::Variable &variable,
                                       std::vector<std::byte> &room) const {
     std::span<const std::byte> bytes = tensor.bytes;
     if (!byName.count(tensor.name) && variable.torch().transposed()) {
-      room = transposedMatrix(bytes, static_cast<uint64_t>(variable.type().dims(1)),
-                              static_cast<uint64_t>(variable.type().dims(0)));
+      const plan::TensorType type = plan::valueType(variable);
+      room = transposedMatrix(bytes, static_cast<uint64_t>(type.dims(1)), static_cast<uint64_t>(type.dims(0)));
       bytes = room;
     }
     if (const plan::DType from = tensor.type.dtype(), to = variable.type().dtype();
@@ -315,22 +321,32 @@ plan::TensorType tcc::runtime::torchType(const plan::Variable &variable, const p
   return torch;
 }
 
-/// Writes an 8-bit variable and its scales: `bytes` are integers, with `factors`, or numbers that are rounded here.
-/// True if they differ from the plan's initial values.
-static Expected<bool> writeInt8(const plan::Plan &plan, Device &device, int index, int scale,
-                                std::span<const std::byte> bytes, plan::DType dtype, const Tensor *factors) {
+/// Writes a variable in 8 or 4 bits and its scales: `bytes` are integers, with `factors`, or numbers that are rounded
+/// here. True if they differ from the plan's initial values.
+static Expected<bool> writeRounded(const plan::Plan &plan, Device &device, int index, int scale,
+                                   std::span<const std::byte> bytes, plan::DType dtype, const Tensor *factors) {
   const plan::Variable &variable = plan.variables(index);
-  std::optional<plan::RoundedTensor> rounded;
-  if (!factors) {
+  std::optional<plan::RoundedTensor> eight;
+  std::optional<plan::PackedTensor> four;
+  std::span<const std::byte> scales;
+  auto take = [&](const auto &values, const std::vector<float> &rounded) {
+    bytes = std::as_bytes(std::span(values));
+    scales = std::as_bytes(std::span(rounded));
+  };
+  if (factors) {
+    scales = factors->bytes;
+  } else if (variable.has_four_bits()) {
+    if ((four = plan::roundToFourBits(bytes, dtype, variable.four_bits())))
+      take(four->bytes, four->scales);
+  } else {
     plan::TensorType type = variable.type();
     type.set_dtype(dtype);
-    rounded = plan::roundToInt8(bytes, type, plan.variables(scale).type());
-    if (!rounded)
-      return error("'{}' holds a value that is infinite or NaN, which 8 bits cannot hold; compile without adapter.base",
-                   variable.name());
-    bytes = std::as_bytes(std::span(rounded->values));
+    if ((eight = plan::roundToInt8(bytes, type, plan.variables(scale).type())))
+      take(eight->values, eight->scales);
   }
-  const std::span<const std::byte> scales = factors ? factors->bytes : std::as_bytes(std::span(rounded->scales));
+  if (!factors && !eight && !four)
+    return error("'{}' holds a value that is infinite or NaN, which {} bits cannot hold; compile without adapter.base",
+                 variable.name(), variable.has_four_bits() ? 4 : 8);
   if (Status status = device.write(Place::variable(static_cast<uint32_t>(index)), 0, bytes); !status.ok())
     return status;
   if (Status status = device.write(Place::variable(static_cast<uint32_t>(scale)), 0, scales); !status.ok())
@@ -373,14 +389,16 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     const plan::Variable &variable = plan.variables(index);
     if (!destinations.fits(tensor, variable))
       fit.different.add(tensor.name, fmt::format("{}, the model's is {}", plan::typeName(tensor.type),
-                                                 plan::typeName(variable.type())));
+                                                 plan::typeName(variable.has_four_bits() ? plan::valueType(variable)
+                                                                                         : variable.type())));
     else if (!found.emplace(index, &tensor).second)
       fit.different.add(tensor.name, fmt::format("the weights hold '{}' under another name, too", variable.name()));
   }
   // Integers are meaningless without their scales.
   for (auto one = found.begin(); one != found.end();) {
     const int scale = destinations.scaleIndex(plan.variables(one->first));
-    const bool apart = scale >= 0 && (one->second->type.dtype() == plan::I8) != (found.count(scale) != 0);
+    const bool apart = scale >= 0 && (one->second->type.dtype() == plan.variables(one->first).type().dtype()) !=
+                                         (found.count(scale) != 0);
     if (apart)
       fit.different.add(one->second->name,
                         fmt::format("integers and '{}' belong together", plan.variables(scale).name()));
@@ -409,7 +427,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
         fit.different.add(variable.name(), "its frozen value is another than the run's");
     } else if (expected) {
       fit.missing.add(variable.name());
-    } else if (!given->ofRun() && variable.role() == plan::FROZEN && variable.type().dims_size() != 0 &&
+    } else if (!given->ofRun() && variable.role() == plan::FROZEN && plan::valueType(variable).dims_size() != 0 &&
                (plan::isFloatingPoint(variable.type().dtype()) || !variable.scale().empty())) {
       fit.kept.add(variable.name());
     }
@@ -430,7 +448,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     std::span<const std::byte> bytes = destinations.bytesFor(*tensor, variable, room);
     if (const int scale = destinations.scaleIndex(variable); scale >= 0) {
       const Tensor *factors = found.count(scale) ? found.at(scale) : nullptr;
-      auto changed = writeInt8(plan, device, index, scale, bytes, tensor->type.dtype(), factors);
+      auto changed = writeRounded(plan, device, index, scale, bytes, tensor->type.dtype(), factors);
       if (!changed)
         return changed.status().withContext(from);
       if (*changed)

@@ -401,13 +401,18 @@ std::vector<Key> makeKeys() {
        "globs of parameters that are trained beside the adapters",
        {"modules_to_save", "adapter.modules_to_save"}},
       {"adapter.base",
-       choice({"f32", "bf16", "int8"}),
+       choice({"f32", "bf16", "int8", "nf4", "int4"}),
        "\"f32\"",
        Recompile,
-       "how frozen matrices are kept: as the file has them, rounded to bf16, in half the memory, or to 8 bits and a "
-       "scale "
-       "for each output channel, in a quarter",
-       {"adapter.dtype", "adapter.base_dtype"}},
+       "how frozen matrices are kept: as the file has them, rounded to bf16, in half the memory, to 8 bits and a scale "
+       "for each output channel, in a quarter, or to 4 bits and a scale for each block, in an eighth",
+       {"adapter.dtype", "adapter.base_dtype", "bnb_4bit_quant_type"}},
+      {"adapter.block",
+       integer(1, 1 << 16),
+       "64",
+       Recompile,
+       "elements that share a scale in a base of 4 bits: 32, 64, 128 or 256",
+       {"adapter.blocksize", "adapter.block_size", "adapter.group_size"}},
 
       Key{"parallel.mode",
           choice({"none", "ddp", "grad_op", "full", "hybrid"}),

@@ -37,6 +37,7 @@ bool isStructural(llvm::StringRef name) {
                                           "train.copy",
                                           "train.conv_epilogue",
                                           "train.matmul_epilogue",
+                                          "train.matmul_unpack",
                                           "train.run_scalar",
                                           "train.attention_call",
                                           "train.attention_grad_call"};

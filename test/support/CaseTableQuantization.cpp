@@ -1,4 +1,4 @@
-//===- CaseTableQuantization.cpp - cases of fake quantisation ---*- C++ -*-===//
+//===- CaseTableQuantization.cpp - cases of fake quantisation and 4 bits -*- C++ -*-===//
 #include "test/support/Cases.h"
 
 namespace tcc::test {
@@ -53,6 +53,38 @@ void addQuantizationCases(std::vector<Case> &cases) {
          Types::Floats,
          {{-9, 9}, {-4, 0}, {0, 4}},
          "%r, %q"});
+  // Matrices stored along their rows and columns, with blocks that end inside a row, at its end and beyond the matrix;
+  // a filter; rows of a table, of which one has an odd number of codes.
+  struct Packed {
+    const char *name, *code, *bytes, *scales, *block, *shape, *strides, *result;
+  };
+  for (const Packed &p : {Packed{"rows", "nf4", "256", "8", "64", "8, 64", "64, 1", "8x64"},
+                          {"odd_rows", "nf4", "84", "6", "32", "7, 24", "24, 1", "7x24"},
+                          {"columns", "nf4", "59", "2", "64", "13, 9", "1, 13", "13x9"},
+                          {"padded", "int4", "218", "14", "32", "7, 51", "64, 1", "7x51"},
+                          {"padded_columns", "int4", "167", "6", "64", "77, 3", "1, 128", "77x3"},
+                          {"filter", "int4", "73", "5", "32", "5, 3, 3, 2", "32, 6, 2, 1", "5x3x3x2"}})
+    cases.push_back({std::string("unpack_") + p.name,
+                     std::string("(%b: tensor<") + p.bytes + "xui8>, %s: tensor<" + p.scales + "xf32>) -> tensor<" +
+                         p.result + "xf32>",
+                     std::string("%r = train.unpack ") + p.code + " %b, %s block = " + p.block + " shape = [" +
+                         p.shape + "] strides = [" + p.strides + "] : (tensor<" + p.bytes + "xui8>, tensor<" +
+                         p.scales + "xf32>) -> tensor<" + p.result + "xf32>",
+                     Types::None,
+                     {{0, 255}, {-2, 2}},
+                     "%r",
+                     /*gradient=*/false});
+  for (const char *code : {"nf4", "int4"})
+    cases.push_back(
+        {std::string("unpack_lookup_") + code,
+         "(%b: tensor<129xui8>, %s: tensor<5xf32>, %i: tensor<2x3xi64>) -> tensor<2x3x35xf32>",
+         std::string("%r = train.unpack ") + code +
+             " %b, %s at %i block = 64 shape = [4, 35] strides = [74, 1] : (tensor<129xui8>, tensor<5xf32>, "
+             "tensor<2x3xi64>) -> tensor<2x3x35xf32>",
+         Types::None,
+         {{0, 255}, {-2, 2}, {-5, 5}},
+         "%r",
+         /*gradient=*/false});
 }
 
 } // namespace tcc::test

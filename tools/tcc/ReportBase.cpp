@@ -1,4 +1,4 @@
-//===- ReportBase.cpp - frozen weights that are kept in 8 bits ------------===//
+//===- ReportBase.cpp - frozen weights that are kept in 8 or 4 bits -------===//
 //
 // Kernels read such a weight in place. A library call reads a widened copy, which a kernel right before it makes in the
 // transient arena: the copy lives from that kernel to the call.
@@ -7,6 +7,7 @@
 #include "tools/tcc/ReportSections.h"
 
 #include "runtime/plan/DType.h"
+#include "runtime/plan/FourBits.h"
 #include "runtime/plan/Int8.h"
 #include "tools/common/TextTable.h"
 
@@ -23,15 +24,23 @@ struct WidenedCopy {
   const plan::Buffer *buffer;
 };
 
-/// Transient buffers with a weight's element count, written by an instruction that reads the weight's integers.
+/// Transient buffers with a weight's element count, written by a kernel that reads integers and scales alone: a lookup
+/// also reads indices, and a product that unpacks 4 bits is no kernel.
 std::vector<WidenedCopy> widenedCopies(const plan::Plan &plan, const plan::Entry &program) {
   std::vector<WidenedCopy> copies;
   for (const plan::Instruction &instruction : program.instructions()) {
     std::map<uint64_t, std::string> read; // weights by their count
+    const bool stateAlone =
+        std::all_of(instruction.operands().begin(), instruction.operands().end(), [&](const plan::Operand &operand) {
+          return !operand.read() || program.buffers(int(operand.buffer())).variable() >= 0;
+        });
+    if (!instruction.has_kernel() || !stateAlone)
+      continue;
     for (const plan::Operand &operand : instruction.operands()) {
       const int variable = program.buffers(int(operand.buffer())).variable();
       if (variable >= 0 && operand.read() && !plan.variables(variable).scale().empty())
-        read[plan::elementCount(plan.variables(variable).type()).value_or(0)] = plan.variables(variable).name();
+        read[plan::elementCount(plan::valueType(plan.variables(variable))).value_or(0)] =
+            plan.variables(variable).name();
     }
     for (const plan::Operand &operand : instruction.operands()) {
       const plan::Buffer &buffer = program.buffers(int(operand.buffer()));
@@ -61,13 +70,19 @@ uint64_t mostBytes(const std::vector<WidenedCopy> &copies) {
 nlohmann::ordered_json integerBaseJson(const Report &report) {
   const plan::Plan &plan = *report.plan;
   uint64_t tensors = 0, bytes = 0, scaleBytes = 0, modelBytes = 0;
+  const plan::FourBits *four = nullptr;
+  nlohmann::ordered_json kept = nlohmann::ordered_json::array();
   for (const plan::Variable &variable : plan.variables())
     if (const plan::Variable *scale = plan::scaleOf(plan, variable)) {
-      const uint64_t count = plan::elementCount(variable.type()).value_or(0);
       ++tensors;
-      bytes += count;
+      bytes += plan::tensorBytes(variable.type()).value_or(0);
       scaleBytes += plan::tensorBytes(scale->type()).value_or(0);
-      modelBytes += count * plan::dtypeBytes(variable.model_dtype());
+      modelBytes += plan::tensorBytes(plan::valueType(variable)).value_or(0);
+      if (variable.has_four_bits())
+        four = &variable.four_bits();
+    } else if (variable.role() == plan::FROZEN && !variable.computed() && variable.type().dims_size() >= 2 &&
+               plan::isFloatingPoint(variable.type().dtype())) {
+      kept.push_back({{"name", variable.name()}, {"bytes", plan::tensorBytes(variable.type()).value_or(0)}});
     }
   if (!tensors)
     return nullptr;
@@ -84,21 +99,39 @@ nlohmann::ordered_json integerBaseJson(const Report &report) {
       if (!copies.empty())
         programs.push_back({{"name", program.name}, {"most_bytes", mostBytes(copies)}, {"copies", std::move(list)}});
     }
-  return {{"tensors", tensors},
+  return {{"kind", !four                                 ? "int8"
+                   : four->code() == plan::FourBits::NF4 ? "nf4"
+                                                         : "int4"},
+          {"block", four ? nlohmann::ordered_json(four->block()) : nullptr},
+          {"tensors", tensors},
           {"bytes", bytes},
           {"scale_bytes", scaleBytes},
           {"model_bytes", modelBytes},
-          {"widened", std::move(programs)}};
+          {"widened", std::move(programs)},
+          {"kept", std::move(kept)}};
 }
 
 std::string integerBaseText(const Report &report) {
   const nlohmann::ordered_json base = integerBaseJson(report);
   if (base.is_null())
     return "";
+  const std::string bits =
+      base["block"].is_null()
+          ? "8 bits"
+          : fmt::format("4 bits ({}, blocks of {})", base["kind"].get<std::string>(), base["block"].get<int64_t>());
   std::string text =
-      fmt::format("  base in 8 bits: {}, {} and {} of scales in place of {}\n",
+      fmt::format("  base in {}: {}, {} and {} of scales in place of {}\n", bits,
                   counted(base["tensors"].get<uint64_t>(), "tensor"), formatBytes(base["bytes"].get<uint64_t>()),
                   formatBytes(base["scale_bytes"].get<uint64_t>()), formatBytes(base["model_bytes"].get<uint64_t>()));
+  if (!base["kept"].empty()) {
+    uint64_t bytes = 0;
+    for (const auto &one : base["kept"])
+      bytes += one["bytes"].get<uint64_t>();
+    text +=
+        fmt::format("    {} of {} in the model's type: rounding would not make them smaller, or only elementwise ops "
+                    "read them\n",
+                    counted(base["kept"].size(), "frozen tensor"), formatBytes(bytes));
+  }
   for (const auto &program : base["widened"])
     text += fmt::format("    {}: {} for calls of the library, at most {} at once\n", program["name"].get<std::string>(),
                         counted(program["copies"].size(), "widened weight"),

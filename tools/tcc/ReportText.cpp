@@ -4,6 +4,7 @@
 #include "tools/tcc/ReportSections.h"
 
 #include "runtime/plan/DType.h"
+#include "runtime/plan/FourBits.h"
 #include "runtime/plan/InitializerLists.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Shapes.h"
@@ -227,7 +228,7 @@ std::string parametersText(const Report &report) {
     std::vector<std::string> names;
     void add(const plan::Variable &variable) {
       ++tensors;
-      elements += plan::elementCount(variable.type()).value_or(0);
+      elements += plan::elementCount(plan::valueType(variable)).value_or(0);
       bytes += plan::tensorBytes(variable.type()).value_or(0);
       names.push_back(variable.name());
     }

@@ -13,6 +13,13 @@ using Call = plan::MatmulCall;
 /// products there use panels.
 Status decide(Call &call, const runtime::MatmulShape &s, runtime::CpuLevel level, const CpuModel &model) {
   bool hasPanels = runtime::hasPanels(level, call.dtype());
+  // Panels are copied anyway, so that the copy may unpack: a widened matrix in memory would cost a pass over it.
+  if (call.has_four_bits()) {
+    if (!hasPanels || call.accumulate() || s.batch != 1)
+      return error("no matmul of {} x {} x {} unpacks 4 bits", s.m, s.n, s.k);
+    setTiling(call, Call::PANELS, choosePanelTiling(s, model));
+    return Status::success();
+  }
   bool panels = hasPanels && (level == runtime::CpuLevel::V3 || suitsPanels(s, model));
   bool few = runtime::hasFewRows(level, call.dtype()) && suitsFewRows(s, model);
   if (call.has_row_kernel()) {

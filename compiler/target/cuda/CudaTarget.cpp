@@ -258,7 +258,7 @@ public:
       return request;
     if (request.instruction.has_attention() && callCudnnAttention(request, architecture, model))
       return request;
-    if (!request.instruction.has_matmul())
+    if (!request.instruction.has_matmul() || request.instruction.matmul().has_four_bits())
       return std::nullopt;
     plan::MatmulCall &product = *request.instruction.mutable_matmul();
     if (!multiplies(product) || !finishes(product))

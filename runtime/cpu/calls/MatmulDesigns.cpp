@@ -2,10 +2,25 @@
 #include "runtime/cpu/calls/MatmulDesigns.h"
 
 #include "runtime/plan/DType.h"
+#include "runtime/plan/FourBits.h"
+
+#include <bit>
 
 namespace tcc::runtime {
 
 using tiling::ceilDiv, tiling::roundUp;
+
+packed::CodeLayout codesOf(const plan::FourBits &layout) {
+  static constexpr std::array<float, 16> integers = [] {
+    std::array<float, 16> numbers{};
+    for (unsigned code = 0; code < numbers.size(); ++code)
+      numbers[code] = plan::int4Number(code);
+    return numbers;
+  }();
+  return {layout.code() == plan::FourBits::NF4 ? plan::kNf4Numbers.data() : integers.data(),
+          std::countr_zero(static_cast<uint64_t>(layout.block())), plan::bitOfCode(layout.code(), 0) != 0,
+          layout.strides(0), layout.strides(1)};
+}
 
 PackedDesign::PackedDesign(const MatmulShape &shape, const MatmulTiling &tiling, bool accumulate)
     : shape(shape), tiling(tiling), elements(elementsOfA(shape)), elementsOfB(runtime::elementsOfB(shape)),
@@ -55,6 +70,14 @@ Status checkImplementation(const Call &call, const MatmulShape &s, const MatmulT
   int64_t word = call.implementation() == Call::LIBRARY ? 1 : packed::elementsOfWord(elementsOfA(s));
   if ((t.blockK < t.chunkK && t.blockK % word) || (t.chunkK < s.k && t.chunkK % word))
     return error("a matmul's block_k of {} or chunk_k of {} splits a pair of bf16", t.blockK, t.chunkK);
+  if (call.has_four_bits()) {
+    const plan::FourBits &b = call.four_bits();
+    if (call.implementation() != Call::PANELS || call.dtype() != plan::F32 || s.narrowC || s.batch != 1 ||
+        call.accumulate() || !plan::isBlockOfFourBits(b.block()) || !plan::codeCount(b) || b.dims_size() != 2 ||
+        b.dims(0) != s.k || b.dims(1) != s.n || (b.strides(0) != 1 && b.strides(1) != 1) ||
+        (b.code() != plan::FourBits::NF4 && b.code() != plan::FourBits::INT4))
+      return error("no matmul call reads a matrix in 4 bits of this layout");
+  }
   bool whole = t.tileM == s.m && t.blockK == s.k;
   switch (call.implementation()) {
   case Call::LIBRARY:

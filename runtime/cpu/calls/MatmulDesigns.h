@@ -12,8 +12,12 @@
 #include "runtime/cpu/calls/PanelWords.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace tcc::runtime {
+
+/// The layout of a B in 4 bits (MatmulCall.four_bits).
+packed::CodeLayout codesOf(const plan::FourBits &layout);
 
 /// A product on packed panels (PackedMatmul.cpp).
 struct PackedDesign {
@@ -23,6 +27,7 @@ struct PackedDesign {
   MatmulTiling tiling;
   packed::Elements elements, elementsOfB; ///< B's as stored: elements to be rounded are f32
   bool accumulate;                        ///< C holds the addend
+  std::optional<packed::CodeLayout> codes; ///< B is stored in 4 bits; its scales are the operand behind it
   // A worker's slot: panels of A, two panels of B, and sums of a tile that C cannot hold between blocks of K.
   uint64_t offsetB = 0, offsetSums = 0, slotBytes = 0;
 

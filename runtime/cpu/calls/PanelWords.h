@@ -43,6 +43,15 @@ struct Source {
   Elements elements;
 };
 
+/// A matrix that is stored in 4 bits (runtime/plan/FourBits.h): the distances of its codes along K and from one column
+/// to the next, of which one is 1.
+struct CodeLayout {
+  const float *numbers; ///< that the 16 codes stand for
+  int blockBits;        ///< 2^blockBits codes share a scale
+  bool upperFirst;      ///< the first code of a byte is in its upper half
+  int64_t kStride, columnStride;
+};
+
 /// Columns that are adjacent in memory, and the offset of the first in elements.
 struct ColumnRun {
   int64_t at, count;

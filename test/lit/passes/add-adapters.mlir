@@ -2,6 +2,8 @@
 // RUN: tcc-opt %s --set-recipe="settings=adapter.targets=fc,adapter.rank=2,adapter.alpha=4,adapter.train=norm,adapter.base=bf16" --add-adapters --split-input-file | FileCheck %s --check-prefix=BF16
 // RUN: tcc-opt %s --set-recipe="settings=adapter.targets=fc,adapter.rank=2,adapter.alpha=4,adapter.dropout=0.25" --add-adapters --split-input-file | FileCheck %s --check-prefix=DROP
 // RUN: tcc-opt %s --set-recipe="settings=adapter.targets=['fc','table'],adapter.rank=2,adapter.base=int8" --add-adapters --split-input-file | FileCheck %s --check-prefix=INT8
+// RUN: tcc-opt %s --set-recipe="settings=adapter.targets=['fc','table'],adapter.rank=2,adapter.base=nf4,adapter.block=32" --add-adapters --split-input-file | FileCheck %s --check-prefix=NF4
+// RUN: tcc-opt %s --set-recipe="settings=adapter.targets=['fc','table'],adapter.rank=2,adapter.base=int4,adapter.block=32" --add-adapters --split-input-file | FileCheck %s --check-prefix=INT4
 // RUN: not tcc-opt %s --set-recipe="settings=adapter.targets=norm,adapter.rank=2" --add-adapters --split-input-file 2>&1 | FileCheck %s --check-prefix=VECTOR
 // RUN: not tcc-opt %s --set-recipe="settings=adapter.targets=fd,adapter.rank=2" --add-adapters --split-input-file 2>&1 | FileCheck %s --check-prefix=NONE
 // RUN: not tcc-opt %s --set-recipe="settings=adapter.targets=fc,adapter.rank=4" --add-adapters --split-input-file 2>&1 | FileCheck %s --check-prefix=RANK
@@ -39,6 +41,17 @@
 // BF16: train.variable @fc.lora_A.weight : tensor<2x3xf32>
 // BF16: %[[W:.*]] = train.read @fc.weight : tensor<4x3xbf16>
 // BF16: train.cast %[[W]] : tensor<4x3xbf16> -> tensor<4x3xf32>
+
+// Codes of 4 bits and a scale for each block of the matrix as torch stores it. A lookup unpacks the rows that it takes. Rows
+// of INT4 are padded to whole blocks, which makes these small tensors no smaller.
+// NF4: train.variable @table : tensor<8xui8> {role = "frozen", train.four_bits = {block = 32 : i64, code = "nf4", dims = array<i64: 5, 3>, strides = array<i64: 3, 1>}, train.scale = "table/absmax"}
+// NF4: train.variable @"table/absmax" : tensor<1xf32> {role = "constant"}
+// NF4: train.variable @fc.weight : tensor<6xui8> {role = "frozen", train.four_bits = {block = 32 : i64, code = "nf4", dims = array<i64: 4, 3>, strides = array<i64: 3, 1>}, train.scale = "fc.weight/absmax"}
+// NF4: %[[T:.*]] = train.read @table : tensor<8xui8>
+// NF4: train.unpack nf4 %[[T]], %{{.*}} at %arg1 block = 32 shape = [5, 3] strides = [3, 1] : (tensor<8xui8>, tensor<1xf32>, tensor<8xi64>) -> tensor<8x3xf32>
+// NF4: %[[W:.*]] = train.read @fc.weight : tensor<6xui8>
+// NF4: train.unpack nf4 %[[W]], %{{.*}} block = 32 shape = [4, 3] strides = [3, 1] : (tensor<6xui8>, tensor<1xf32>) -> tensor<4x3xf32>
+// INT4: train.variable @table : tensor<5x3xf32>
 
 // Integers of 8 bits, and a scale for each row of a table and each feature of a product's result. A lookup takes rows of the
 // integers, of the scales and of a table of `rank` columns; other readers read integers times scales.

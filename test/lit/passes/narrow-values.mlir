@@ -125,3 +125,22 @@ func.func @eight(%x: tensor<1x8x3xf32> {train.name = "x"}, %q: tensor<4x3xi8> {t
   %z = train.matmul %y, %w {train.call = #train.call<"">} : (tensor<1x8x4xf32>, tensor<1x4x3xf32>) -> tensor<1x8x3xf32>
   return %z : tensor<1x8x3xf32>
 }
+
+// So are codes of 4 bits.
+// CHECK-LABEL: func.func @four
+// CHECK: %[[W:.*]] = train.unpack nf4 %arg1, %arg2
+// CHECK: %[[V:.*]] = train.reshape %[[W]]
+// CHECK: %[[Y:.*]] = train.matmul %arg0, %[[V]] {
+// CHECK: %[[W2:.*]] = train.unpack nf4 %arg1, %arg2
+// CHECK: %[[V2:.*]] = train.reshape %[[W2]]
+// CHECK: train.matmul %[[Y]], %[[V2]] {
+// CHECK-NOT: train.unpack
+func.func @four(%x: tensor<1x8x3xf32> {train.name = "x"}, %q: tensor<6xui8> {train.variable = "w"},
+                %s: tensor<1xf32> {train.variable = "w/absmax"})
+    -> (tensor<1x8x3xf32> {train.name = "y"}) attributes {train.entry = "predict"} {
+  %wide = train.unpack nf4 %q, %s block = 32 shape = [4, 3] strides = [3, 1] : (tensor<6xui8>, tensor<1xf32>) -> tensor<4x3xf32>
+  %w = train.reshape %wide : tensor<4x3xf32> -> tensor<1x4x3xf32>
+  %y = train.matmul %x, %w {transB = true, train.call = #train.call<"">} : (tensor<1x8x3xf32>, tensor<1x4x3xf32>) -> tensor<1x8x4xf32>
+  %z = train.matmul %y, %w {train.call = #train.call<"">} : (tensor<1x8x4xf32>, tensor<1x4x3xf32>) -> tensor<1x8x3xf32>
+  return %z : tensor<1x8x3xf32>
+}

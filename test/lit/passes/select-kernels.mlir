@@ -25,3 +25,23 @@ func.func @helper(%a: tensor<1x64x48xf32>, %w: tensor<1x48x32xf32>) -> tensor<1x
   %c = train.matmul %a, %w : (tensor<1x64x48xf32>, tensor<1x48x32xf32>) -> tensor<1x64x32xf32>
   return %c : tensor<1x64x32xf32>
 }
+
+// A product reads codes of 4 bits instead of the unpacked matrix, along K or along the columns; one whose matrix is on the
+// left, or of another type, does not.
+// CHECK-LABEL: func.func @four
+// CHECK: train.unpack
+// CHECK: train.matmul_unpack nf4 %arg0, %arg1, %arg2 block = 64 strides = [1, 48] {train.call
+// CHECK: train.matmul_unpack nf4 %arg3, %arg1, %arg2 block = 64 strides = [48, 1] {train.call
+// CHECK: train.matmul %
+// NONE-LABEL: func.func @four
+// NONE-NOT: train.matmul_unpack
+func.func @four(%x: tensor<1x64x48xf32> {train.name = "x"}, %q: tensor<768xui8> {train.variable = "w"},
+                %s: tensor<24xf32> {train.variable = "w/absmax"}, %g: tensor<1x64x32xf32> {train.name = "g"})
+    -> (tensor<1x64x32xf32> {train.name = "y"}, tensor<1x64x48xf32> {train.name = "d"}, tensor<1x32x64xf32> {train.name = "l"}) attributes {train.entry = "gradients"} {
+  %w = train.unpack nf4 %q, %s block = 64 shape = [48, 32] strides = [1, 48] : (tensor<768xui8>, tensor<24xf32>) -> tensor<48x32xf32>
+  %v = train.reshape %w : tensor<48x32xf32> -> tensor<1x48x32xf32>
+  %y = train.matmul %x, %v : (tensor<1x64x48xf32>, tensor<1x48x32xf32>) -> tensor<1x64x32xf32>
+  %d = train.matmul %g, %v {transB = true} : (tensor<1x64x32xf32>, tensor<1x48x32xf32>) -> tensor<1x64x48xf32>
+  %l = train.matmul %v, %x {transA = true, transB = true} : (tensor<1x48x32xf32>, tensor<1x64x48xf32>) -> tensor<1x32x64xf32>
+  return %y, %d, %l : tensor<1x64x32xf32>, tensor<1x64x48xf32>, tensor<1x32x64xf32>
+}

@@ -62,7 +62,7 @@ TEST(RecipeAttribute, CarriesEverySetting) {
        "optimizer.layer_decay={pattern='l.{}.', rate=0.9, before='on'}", "train.clip_norm=0.1", "train.clip_value=0.2",
        "train.accumulate=4", "train.seed=7", "train.ema.decay=0.99", "compiler.overlap=false"},
       {"adapter.targets=['q', 'v']", "adapter.rank=3", "adapter.alpha=5", "adapter.rank_stabilized=true",
-       "adapter.dropout=0.1", "adapter.train=['n']", "adapter.base=int8", "train.precision=f16",
+       "adapter.dropout=0.1", "adapter.train=['n']", "adapter.base=nf4", "adapter.block=128", "train.precision=f16",
        "train.loss_scale.kind=fixed", "train.loss_scale.init_scale=8"},
       {"parallel.mode=full", "parallel.ranks=4", "parallel.prefetch=2", "parallel.bucket_bytes=5",
        "parallel.reduce_dtype=bf16"},

@@ -1,5 +1,6 @@
 //===- MatmulTest.cpp - products against a naive sum in f64 --------------===//
 #include "LibraryFixture.h"
+#include "runtime/plan/FourBits.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -125,6 +126,84 @@ TEST(Matmul, PanelsHaveTheSameBitsWithAvx2Alone) {
       Floats there = run();
       EXPECT_EQ(std::memcmp(here.get(), there.get(), here.size() * 4), 0) << call.ShortDebugString();
     }
+}
+
+/// A product that unpacks 4 bits has the bits of the one with the widened matrix, in several tiles and blocks of K.
+TEST(Matmul, FourBitsHaveTheBitsOfTheWidenedMatrix) {
+  for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(7, 5, 3), std::tuple(33, 17, 65), std::tuple(131, 259, 67),
+                         std::tuple(70, 130, 1100), std::tuple(48, 96, 256)})
+    for (int form = 0; form < 16; ++form) {
+      const bool alongK = form & 1, transA = form & 2;
+      const auto code = form & 4 ? plan::FourBits::NF4 : plan::FourBits::INT4;
+      const int64_t dims[] = {k, n};
+      const bool inRow[] = {alongK, !alongK};
+      const plan::FourBits layout = plan::fourBitsOf(code, form & 8 ? 64 : 32, dims, inRow);
+      Floats a = randomFloats(static_cast<size_t>(m * k), 1), b = randomFloats(static_cast<size_t>(k * n), 2);
+      const auto packed = plan::roundToFourBits(std::as_bytes(std::span(b.get(), b.size())), plan::F32, layout);
+      ASSERT_TRUE(packed);
+      const auto wide = plan::widenFourBits(std::as_bytes(std::span(packed->bytes)),
+                                            std::as_bytes(std::span(packed->scales)), layout, plan::F32);
+      std::memcpy(b.get(), wide.data(), wide.size());
+      auto run = [&](bool unpacks) {
+        plan::MatmulCall call = matmulCall(1, m, n, k, transA, false);
+        call.set_implementation(plan::MatmulCall::PANELS);
+        call.set_tile_batch(1);
+        call.set_tile_m(std::min(m, 48));
+        call.set_tile_n(std::min(n, 96));
+        call.set_chunk_k(k > 1000 ? 576 : k);
+        call.set_block_k(std::min(k, 256));
+        call.set_numerics(runtime::numericsOf(call.implementation()));
+        if (unpacks)
+          *call.mutable_four_bits() = layout;
+        auto needs = runtime::needsOf(call);
+        EXPECT_TRUE(needs.ok()) << needs.message();
+        Floats c(static_cast<size_t>(m * n)), scratch(needs->scratchBytes(1) / 4), partial(needs->partialBytes / 4 + 1);
+        auto made = runtime::prepare(call, test::levelOfTest(), scratchOf(*needs, 1), 1);
+        EXPECT_TRUE(made.ok()) << made.message();
+        runtime::WorkerScope scope;
+        runtime::ThreadPool pool(1);
+        std::vector<uint8_t> bytes = packed->bytes;
+        std::vector<float> scales = packed->scales;
+        std::vector<void *> pointers = {a.get()};
+        if (unpacks)
+          pointers.insert(pointers.end(), {bytes.data(), scales.data()});
+        else
+          pointers.push_back(b.get());
+        pointers.insert(pointers.end(), {c.get(), partial.get()});
+        EXPECT_TRUE(runtime::runCall(**made, pool, pointers.data(), reinterpret_cast<char *>(scratch.get())));
+        EXPECT_TRUE(scratch.intact() && c.intact());
+        return c;
+      };
+      Floats unpacked = run(true), widened = run(false);
+      EXPECT_EQ(std::memcmp(unpacked.get(), widened.get(), unpacked.size() * 4), 0)
+          << m << " " << n << " " << k << " " << form;
+    }
+}
+
+TEST(Matmul, FourBitsOfAnotherLayoutAreRefused) {
+  const int64_t dims[] = {64, 48};
+  const bool inRow[] = {true, false};
+  plan::MatmulCall good = matmulCall(1, 32, 48, 64, false, false);
+  good.set_implementation(plan::MatmulCall::PANELS);
+  good.set_tile_batch(1);
+  good.set_tile_m(32);
+  good.set_tile_n(48);
+  good.set_chunk_k(64);
+  good.set_block_k(64);
+  good.set_numerics(runtime::numericsOf(good.implementation()));
+  *good.mutable_four_bits() = plan::fourBitsOf(plan::FourBits::NF4, 64, dims, inRow);
+  EXPECT_TRUE(runtime::needsOf(good).ok());
+  auto refused = [&](auto change) {
+    plan::MatmulCall call = good;
+    change(call);
+    EXPECT_FALSE(runtime::needsOf(call).ok()) << call.ShortDebugString();
+  };
+  refused([](plan::MatmulCall &call) { call.mutable_four_bits()->set_block(48); });
+  refused([](plan::MatmulCall &call) { call.mutable_four_bits()->set_dims(0, 65); });
+  refused([](plan::MatmulCall &call) { call.mutable_four_bits()->set_strides(0, 2); });
+  refused([](plan::MatmulCall &call) { call.mutable_four_bits()->set_code(plan::FourBits::NONE); });
+  refused([](plan::MatmulCall &call) { call.set_accumulate(true); });
+  refused([](plan::MatmulCall &call) { call.set_implementation(plan::MatmulCall::LIBRARY); });
 }
 
 TEST(Matmul, SmallBatchesShareTiles) {

@@ -8,7 +8,10 @@
 #include "runtime/cpu/PixelProduct.h"
 #include "runtime/cpu/PlaneProduct.h"
 #include "runtime/cpu/TapProduct.h"
+#include "runtime/cpu/UnpackedColumns.h"
 #include "runtime/cpu/calls/CpuLevel.h"
+#include "runtime/cpu/calls/MatmulDesigns.h"
+#include "runtime/plan/FourBits.h"
 
 #include <bit>
 #include <gtest/gtest.h>
@@ -28,13 +31,14 @@ struct Level {
   TapKernels tap;
   PlaneKernels plane;
   depthwise::DepthwiseKernels depthwise;
+  UnpackKernels unpack;
 };
 
 /// The levels of this program and machine, the baseline first.
 std::vector<Level> levels() {
   std::vector<Level> all;
 #define TCC_LEVEL_OF(LEVEL)                                                                                            \
-  {#LEVEL, LEVEL::kPacked, LEVEL::kPixel, LEVEL::kTap, LEVEL::kPlane, depthwise::LEVEL::kDepthwise}
+  {#LEVEL, LEVEL::kPacked, LEVEL::kPixel, LEVEL::kTap, LEVEL::kPlane, depthwise::LEVEL::kDepthwise, LEVEL::kUnpack}
   all.push_back(TCC_LEVEL_OF(baseline));
 #ifndef TCC_PORTABLE
   const CpuFeatures machine = detectFeatures();
@@ -226,6 +230,43 @@ std::string depthwiseLines(const Level &level, unsigned seed) {
   return result.bytes() + sums.bytes();
 }
 
+/// A panel of a matrix in 4 bits, which must be the panel of the widened matrix: codes along K or along columns, rows
+/// of odd lengths, blocks that end inside a run.
+std::string unpackedColumns(const Level &level, unsigned seed) {
+  std::mt19937 random(seed);
+  const int64_t k = draw(random, 1, 90), n = draw(random, 1, 120), columns = draw(random, 1, std::min<int64_t>(n, 48)),
+                column = draw(random, 0, n - columns), first = draw(random, 0, k - 1), words = k - first;
+  const auto code = draw(random, 0, 1) ? tcc::plan::FourBits::NF4 : tcc::plan::FourBits::INT4;
+  const bool alongK = draw(random, 0, 1) != 0;
+  const int64_t dims[] = {k, n};
+  const bool inRow[] = {alongK, !alongK};
+  const auto layout = tcc::plan::fourBitsOf(code, int64_t(32) << draw(random, 0, 3), dims, inRow);
+  const auto bytes = static_cast<size_t>(tcc::plan::bytesType(layout).dims(0));
+  std::vector<uint8_t> codes(bytes);
+  for (uint8_t &byte : codes)
+    byte = static_cast<uint8_t>(draw(random, 0, 255));
+  std::vector<float> scales(static_cast<size_t>(tcc::plan::scalesType(layout).dims(0)));
+  for (float &scale : scales)
+    scale = std::uniform_real_distribution<float>(-2, 2)(random);
+  const int64_t panel = (columns + 15) / 16 * 16 * words;
+  Memory unpacked(random, panel), packed(random, panel);
+  const CodeLayout its = codesOf(layout);
+  level.unpack.unpackColumns(unpacked.asWords(),
+                             {codes.data(), scales.data(), its, first * its.kStride + column * its.columnStride},
+                             columns, words);
+  const auto wide = tcc::plan::widenFourBits(std::as_bytes(std::span(codes)), std::as_bytes(std::span(scales)), layout,
+                                             tcc::plan::F32);
+  level.packed.packColumns(
+      packed.asWords(),
+      {reinterpret_cast<const char *>(wide.data()) + (first * n + column) * 4, n, false, Elements::F32}, columns,
+      words);
+  const int64_t stride = (columns + 15) / 16 * 16;
+  for (int64_t w = 0; w < words; ++w) // behind the columns, a level with short registers leaves the panel as it is
+    std::fill_n(packed.asWords() + w * stride + columns, stride - columns, 0);
+  EXPECT_TRUE(unpacked.bytes() == packed.bytes()) << level.name << ", seed " << seed;
+  return unpacked.bytes();
+}
+
 struct Kernel {
   const char *name;
   Case run;
@@ -243,9 +284,14 @@ TEST_P(ProductLevels, HaveTheSameBits) {
   }
 }
 
-constexpr Kernel kKernels[] = {{"Packed", packedProduct},        {"Pixel", pixelProduct}, {"Tap", tapProduct},
-                               {"Planes", planes},               {"PlaneGradient", planeGradient},
-                               {"Copies", copies},               {"Depthwise", depthwiseLines}};
+constexpr Kernel kKernels[] = {{"Packed", packedProduct},
+                               {"Pixel", pixelProduct},
+                               {"Tap", tapProduct},
+                               {"Planes", planes},
+                               {"PlaneGradient", planeGradient},
+                               {"Copies", copies},
+                               {"Depthwise", depthwiseLines},
+                               {"Unpacked", unpackedColumns}};
 INSTANTIATE_TEST_SUITE_P(Kernels, ProductLevels, testing::ValuesIn(kKernels),
                          [](const auto &info) { return std::string(info.param.name); });
 } // namespace

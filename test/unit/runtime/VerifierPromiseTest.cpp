@@ -1,5 +1,6 @@
 //===- VerifierPromiseTest.cpp - other promises that a runtime trusts -----===//
 #include "TestPlan.h"
+#include "runtime/plan/FourBits.h"
 
 using namespace tcc;
 using namespace tcc::test;
@@ -159,6 +160,57 @@ TEST(VerifierPromise, ScalesOfIntegers) {
           {"'w'", "f32[16x1] is no scale of i8[16x32]"});
   refused([&](plan::Plan &plan) { scaled(plan), plan.mutable_variables(1)->mutable_type()->set_dims(0, 32); },
           {"'w'", "f32[32x1] is no scale of i8[16x32]"});
+}
+
+TEST(VerifierPromise, FourBits) {
+  // w [16, 32] in 4 bits, b [8] its scales.
+  auto packed = [](plan::Plan &plan) -> plan::Variable & {
+    plan::Variable &w = *plan.mutable_variables(0), &b = *plan.mutable_variables(1);
+    const int64_t dims[] = {16, 32};
+    const bool inRow[] = {false, true};
+    *w.mutable_four_bits() = plan::fourBitsOf(plan::FourBits::NF4, 64, dims, inRow);
+    *w.mutable_type() = plan::bytesType(w.four_bits());
+    w.set_model_dtype(plan::F32);
+    w.set_role(plan::FROZEN);
+    w.set_scale("b");
+    b.set_role(plan::CONSTANT);
+    *b.mutable_type() = plan::scalesType(w.four_bits());
+    return w;
+  };
+  plan::Plan good = makeTestPlan();
+  packed(good);
+  for (const std::string &problem : plan::verifyPlan(good)) // other problems remain, since buffers have the old sizes
+    EXPECT_EQ(problem.find("scale"), problem.npos) << problem;
+  refused([&](plan::Plan &plan) { packed(plan).clear_scale(); }, {"'w'", "4 bits without a scale"});
+  refused([&](plan::Plan &plan) { packed(plan).mutable_four_bits()->set_block(48); },
+          {"'w'", "is no scale of u8[256]"});
+  refused([&](plan::Plan &plan) { packed(plan).mutable_four_bits()->set_block(32); },
+          {"'w'", "f32[8] is no scale of u8[256]"});
+  refused([&](plan::Plan &plan) { packed(plan).mutable_four_bits()->set_strides(0, 64); },
+          {"'w'", "is no scale of u8[256]"});
+  refused([&](plan::Plan &plan) { packed(plan).mutable_four_bits()->set_dims(0, 17); },
+          {"'w'", "is no scale of u8[256]"});
+  refused([&](plan::Plan &plan) { packed(plan).mutable_four_bits()->set_code(plan::FourBits::NONE); },
+          {"'w'", "is no scale"});
+  refused([&](plan::Plan &plan) { packed(plan).mutable_type()->set_dtype(plan::I8); }, {"'w'", "i8[256] of role"});
+}
+
+TEST(VerifierPromise, ProductsWithFourBits) {
+  auto product = [](plan::Plan &plan, int64_t k, int64_t n) -> plan::MatmulCall & {
+    const int64_t dims[] = {k, n};
+    const bool inRow[] = {true, false};
+    for (plan::Instruction &instruction : *step(plan).mutable_instructions())
+      if (instruction.has_matmul()) {
+        *instruction.mutable_matmul()->mutable_four_bits() = plan::fourBitsOf(plan::FourBits::INT4, 32, dims, inRow);
+        return *instruction.mutable_matmul();
+      }
+    throw std::logic_error("no product");
+  };
+  // Codes and scales are operands of their own.
+  refused([&](plan::Plan &plan) { product(plan, 16, 32); }, {"matmul", "takes 4 operands"});
+  refused([&](plan::Plan &plan) { product(plan, 32, 16); }, {"a matrix in 4 bits that is not [k, n]"});
+  refused([&](plan::Plan &plan) { product(plan, 16, 32).mutable_four_bits()->set_block(48); }, {"a matrix in 4 bits"});
+  refused([&](plan::Plan &plan) { product(plan, 16, 32).set_accumulate(true); }, {"does more than multiply"});
 }
 
 TEST(VerifierPromise, Adapters) {

@@ -1,0 +1,44 @@
+//===- UnpackedColumns.h - panels of a matrix in 4 bits ---------*- C++ -*-===//
+//
+// PackedMatmul.cpp copies columns of B into panels anyway; where B is stored in 4 bits (runtime/plan/FourBits.h), the
+// copy multiplies each code's number by its block's scale, so that no widened matrix is in memory. The words are those
+// of the widened matrix, bit for bit, at every machine level.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CPU_UNPACKEDCOLUMNS_H
+#define TCC_RUNTIME_CPU_UNPACKEDCOLUMNS_H
+
+#include "runtime/cpu/calls/PanelWords.h"
+
+#include <cstdint>
+
+namespace tcc::runtime::packed {
+
+/// A matrix in 4 bits: element (k, n) has code number first + k·kStride + n·columnStride; one of the strides is 1.
+struct CodeSource {
+  const uint8_t *bytes;
+  const float *scales;
+  CodeLayout layout;
+  int64_t first;
+};
+
+/// Packs at most kColumns columns into one panel of f32, as packColumns does, for `k` elements of K.
+void unpackColumns(uint32_t *to, const CodeSource &source, int64_t columns, int64_t k);
+
+/// The function at one machine level (Vectors.h); ProductLevels.cpp calls the one of this machine.
+struct UnpackKernels {
+  decltype(&packed::unpackColumns) unpackColumns;
+};
+namespace baseline {
+extern const UnpackKernels kUnpack;
+}
+namespace avx2 {
+extern const UnpackKernels kUnpack;
+}
+namespace avx512 {
+extern const UnpackKernels kUnpack;
+}
+
+} // namespace tcc::runtime::packed
+
+#endif // TCC_RUNTIME_CPU_UNPACKEDCOLUMNS_H

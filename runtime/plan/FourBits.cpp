@@ -1,0 +1,160 @@
+//===- FourBits.cpp - floating-point tensors in 4 bits an element ---------===//
+#include "runtime/plan/FourBits.h"
+#include "runtime/plan/DType.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace tcc::plan {
+
+FourBits fourBitsOf(FourBits::Code code, int64_t block, std::span<const int64_t> dims, std::span<const bool> inRow) {
+  FourBits layout;
+  layout.set_code(code);
+  layout.set_block(block);
+  layout.mutable_dims()->Assign(dims.begin(), dims.end());
+  layout.mutable_strides()->Resize(static_cast<int>(dims.size()), 0);
+  int64_t stride = 1;
+  auto place = [&](bool row) {
+    for (size_t d = dims.size(); d-- > 0;)
+      if (inRow[d] == row) {
+        layout.set_strides(static_cast<int>(d), stride);
+        stride *= dims[d];
+      }
+  };
+  place(true);
+  if (code == FourBits::INT4)
+    stride = (stride + block - 1) / block * block;
+  place(false);
+  return layout;
+}
+
+std::optional<uint64_t> codeCount(const FourBits &layout) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 4;
+  if (layout.dims_size() != layout.strides_size())
+    return std::nullopt;
+  int64_t last = 0;
+  for (int d = 0; d < layout.dims_size(); ++d) {
+    const int64_t extent = layout.dims(d), stride = layout.strides(d);
+    if (extent < 1 || stride < 0 || (stride > 0 && extent - 1 > (kMost - last) / stride))
+      return std::nullopt;
+    last += (extent - 1) * stride;
+  }
+  return static_cast<uint64_t>(last) + 1;
+}
+
+TensorType bytesType(const FourBits &layout) {
+  TensorType type;
+  type.set_dtype(U8);
+  type.add_dims(static_cast<int64_t>((codeCount(layout).value_or(0) + 1) / 2));
+  return type;
+}
+
+TensorType scalesType(const FourBits &layout) {
+  TensorType type;
+  type.set_dtype(F32);
+  const auto block = static_cast<uint64_t>(std::max<int64_t>(layout.block(), 1));
+  type.add_dims(static_cast<int64_t>((codeCount(layout).value_or(0) + block - 1) / block));
+  return type;
+}
+
+namespace {
+TensorType typeOf(const FourBits &layout, DType dtype) {
+  TensorType type;
+  type.set_dtype(dtype);
+  *type.mutable_dims() = layout.dims();
+  return type;
+}
+
+/// Calls visit(element, code number) for all elements in row-major order.
+template <typename Visit> void forEachCode(const FourBits &layout, uint64_t count, const Visit &visit) {
+  std::vector<int64_t> index(static_cast<size_t>(layout.dims_size()), 0);
+  int64_t at = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    visit(i, static_cast<uint64_t>(at));
+    for (int d = layout.dims_size(); d-- > 0;) {
+      at += layout.strides(d);
+      if (++index[static_cast<size_t>(d)] < layout.dims(d))
+        break;
+      at -= layout.strides(d) * layout.dims(d);
+      index[static_cast<size_t>(d)] = 0;
+    }
+  }
+}
+
+/// The thresholds that w · (1 / scale) exceeds. As in bitsandbytes, scales up to 1e-38 count as that, so that 0 stays
+/// 0.
+unsigned nf4Code(float value, float scale) {
+  constexpr float kLeast = 1e-38F, kMost = 1.0F / kLeast;
+  const float number = value * (scale <= kLeast ? kMost : 1.0F / scale);
+  unsigned code = 0;
+  for (float threshold : kNf4Thresholds)
+    code += number > threshold ? 1 : 0;
+  return code;
+}
+
+unsigned int4Code(float value, float scale) {
+  const float steps = scale == 0 ? 0.0F : std::nearbyint(value / scale);
+  return static_cast<unsigned>(std::clamp(steps, -8.0F, 7.0F) + 8);
+}
+} // namespace
+
+std::optional<PackedTensor> roundToFourBits(std::span<const std::byte> elements, DType dtype, const FourBits &layout) {
+  const auto count = elementCount(typeOf(layout, dtype));
+  if (!count || !codeCount(layout) || !isFloatingPoint(dtype) || elements.size() != *count * dtypeBytes(dtype))
+    return std::nullopt;
+  const auto block = static_cast<uint64_t>(layout.block());
+  const bool nf4 = layout.code() == FourBits::NF4;
+  auto value = [&](uint64_t i) { return static_cast<float>(floatElement(elements.data(), dtype, i)); };
+  PackedTensor packed{std::vector<uint8_t>(elementCount(bytesType(layout)).value_or(0), 0),
+                      std::vector<float>(elementCount(scalesType(layout)).value_or(0), 0.0F)};
+  bool finite = true;
+  forEachCode(layout, *count, [&](uint64_t i, uint64_t at) {
+    const float number = value(i);
+    float &most = packed.scales[at / block];
+    finite &= std::isfinite(number);
+    if (nf4)
+      most = std::max(most, std::fabs(number));
+    else if (std::fabs(number) > std::fabs(most) || (number < 0 && number == -most))
+      most = number;
+  });
+  if (!finite)
+    return std::nullopt;
+  if (!nf4)
+    for (float &scale : packed.scales)
+      scale = scale == 0 ? 0.0F : scale / -8.0F;
+  forEachCode(layout, *count, [&](uint64_t i, uint64_t at) {
+    const float scale = packed.scales[at / block];
+    const unsigned code = nf4 ? nf4Code(value(i), scale) : int4Code(value(i), scale);
+    packed.bytes[at / 2] = static_cast<uint8_t>(packed.bytes[at / 2] | code << bitOfCode(layout.code(), at));
+  });
+  return packed;
+}
+
+std::vector<std::byte> widenFourBits(std::span<const std::byte> bytes, std::span<const std::byte> scales,
+                                     const FourBits &layout, DType dtype) {
+  const uint64_t size = dtypeBytes(dtype), count = elementCount(typeOf(layout, dtype)).value_or(0);
+  std::vector<std::byte> wide(count * size);
+  if (bytes.size() != tensorBytes(bytesType(layout)) || scales.size() != tensorBytes(scalesType(layout)))
+    return wide;
+  forEachCode(layout, count, [&](uint64_t i, uint64_t at) {
+    float scale = 0;
+    std::memcpy(&scale, scales.data() + at / static_cast<uint64_t>(layout.block()) * sizeof(float), sizeof(float));
+    const unsigned code = static_cast<unsigned>(bytes[at / 2]) >> bitOfCode(layout.code(), at) & 15U;
+    const float number = layout.code() == FourBits::NF4 ? kNf4Numbers[code] : int4Number(code);
+    fillElements(wide.data() + i * size, dtype, 1, number * scale);
+  });
+  return wide;
+}
+
+TensorType valueType(const Variable &variable) {
+  TensorType type = variable.type();
+  if (variable.has_four_bits())
+    *type.mutable_dims() = variable.four_bits().dims();
+  if (variable.model_dtype() != DTYPE_NONE)
+    type.set_dtype(variable.model_dtype());
+  return type;
+}
+
+} // namespace tcc::plan

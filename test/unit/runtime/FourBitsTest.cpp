@@ -1,0 +1,129 @@
+//===- FourBitsTest.cpp - numbers as codes of 4 bits and scales ------------===//
+#include "runtime/plan/FourBits.h"
+#include "runtime/plan/DType.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+#include <random>
+
+using namespace tcc;
+using plan::FourBits;
+
+namespace {
+FourBits layoutOf(FourBits::Code code, int64_t block, std::vector<int64_t> dims, std::vector<char> inRow) {
+  const std::unique_ptr<bool[]> row(new bool[inRow.size()]);
+  std::copy(inRow.begin(), inRow.end(), row.get());
+  return plan::fourBitsOf(code, block, dims, {row.get(), inRow.size()});
+}
+std::vector<int64_t> stridesOf(const FourBits &layout) { return {layout.strides().begin(), layout.strides().end()}; }
+std::span<const std::byte> bytesOf(const std::vector<float> &values) { return std::as_bytes(std::span(values)); }
+
+std::vector<float> widened(const plan::PackedTensor &packed, const FourBits &layout) {
+  const auto wide =
+      plan::widenFourBits(std::as_bytes(std::span(packed.bytes)), bytesOf(packed.scales), layout, plan::F32);
+  std::vector<float> values;
+  for (size_t i = 0; i < wide.size() / 4; ++i)
+    values.push_back(static_cast<float>(plan::floatElement(wide.data(), plan::F32, i)));
+  return values;
+}
+} // namespace
+
+/// The first element is in the upper half of a byte; a number between two codes goes to the upper one above the
+/// threshold only.
+TEST(FourBits, Nf4IsThatOfBitsandbytes) {
+  std::vector<float> values(32, 0.0F);
+  values[0] = -1;
+  values[1] = 1;
+  values[2] = 0.03979014977812767F;
+  values[3] = std::nextafter(values[2], 1.0F);
+  const FourBits layout = layoutOf(FourBits::NF4, 32, {4, 8}, {0, 1});
+  auto packed = plan::roundToFourBits(bytesOf(values), plan::F32, layout);
+  ASSERT_TRUE(packed);
+  EXPECT_EQ(packed->bytes[0], 0x0f);
+  EXPECT_EQ(packed->bytes[1], 0x78);
+  EXPECT_EQ(packed->bytes[2], 0x77);
+  EXPECT_EQ(packed->scales, std::vector<float>{1});
+  EXPECT_EQ(widened(*packed, layout)[3], plan::kNf4Numbers[8]);
+  // Numbers of the code book times a scale keep their value.
+  for (size_t i = 0; i < 16; ++i)
+    values[i] = plan::kNf4Numbers[i] * 3;
+  packed = plan::roundToFourBits(bytesOf(values), plan::F32, layout);
+  EXPECT_EQ(widened(*packed, layout), values);
+  for (size_t i = 0; i < plan::kNf4Thresholds.size(); ++i)
+    EXPECT_FLOAT_EQ(plan::kNf4Thresholds[i], (plan::kNf4Numbers[i] + plan::kNf4Numbers[i + 1]) / 2);
+  // Zeros stay zeros, alone and beside numbers whose reciprocal is infinite.
+  for (float other : {0.0F, std::numeric_limits<float>::denorm_min()}) {
+    values.assign(32, 0.0F);
+    values[3] = other;
+    packed = plan::roundToFourBits(bytesOf(values), plan::F32, layout);
+    EXPECT_EQ(packed->bytes[7], 0x77);
+    EXPECT_FALSE(std::signbit(widened(*packed, layout)[7]));
+  }
+}
+
+/// The element of largest magnitude is −8 steps, whatever its sign; the first element is in the lower half of a byte.
+TEST(FourBits, Int4RoundsToEven) {
+  std::vector<float> values(32, 0.0F);
+  values[0] = 8;
+  values[1] = -8;
+  values[2] = 2.5F;
+  values[3] = 3.5F;
+  const FourBits layout = layoutOf(FourBits::INT4, 32, {1, 32}, {0, 1});
+  auto packed = plan::roundToFourBits(bytesOf(values), plan::F32, layout);
+  ASSERT_TRUE(packed);
+  EXPECT_EQ(packed->scales, std::vector<float>{1});
+  EXPECT_EQ(packed->bytes[0], 0x0f); // 8 is clamped to 7
+  EXPECT_EQ(packed->bytes[1], 0xca);
+  EXPECT_EQ(packed->bytes[2], 0x88);
+  values[1] = 0;
+  packed = plan::roundToFourBits(bytesOf(values), plan::F32, layout);
+  EXPECT_EQ(packed->scales, std::vector<float>{-1});
+  EXPECT_EQ(widened(*packed, layout)[0], 8);
+  packed = plan::roundToFourBits(bytesOf(std::vector<float>(32, 0.0F)), plan::F32, layout);
+  EXPECT_EQ(packed->bytes[5], 0x88);
+  EXPECT_FALSE(std::signbit(widened(*packed, layout)[5]));
+}
+
+/// Blocks of NF4 run through the whole matrix, those of INT4 start anew with each row; a matrix that is stored
+/// transposed has the same bytes.
+TEST(FourBits, BlocksRunAlongRows) {
+  EXPECT_EQ(stridesOf(layoutOf(FourBits::NF4, 64, {5, 7}, {0, 1})), (std::vector<int64_t>{7, 1}));
+  EXPECT_EQ(stridesOf(layoutOf(FourBits::NF4, 64, {7, 5}, {1, 0})), (std::vector<int64_t>{1, 7}));
+  EXPECT_EQ(stridesOf(layoutOf(FourBits::INT4, 32, {5, 33}, {0, 1})), (std::vector<int64_t>{64, 1}));
+  EXPECT_EQ(stridesOf(layoutOf(FourBits::INT4, 32, {4, 3, 2, 2}, {0, 1, 1, 1})), (std::vector<int64_t>{32, 4, 2, 1}));
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  for (auto code : {FourBits::NF4, FourBits::INT4})
+    for (auto [rows, columns] : {std::pair<int64_t, int64_t>{5, 7}, {3, 65}, {64, 64}, {1, 1}, {37, 129}}) {
+      std::vector<float> values, turned(static_cast<size_t>(rows * columns));
+      for (int64_t i = 0; i < rows * columns; ++i)
+        values.push_back(normal(random));
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j)
+          turned[static_cast<size_t>(j * rows + i)] = values[static_cast<size_t>(i * columns + j)];
+      const FourBits layout = layoutOf(code, 32, {rows, columns}, {0, 1});
+      const auto packed = plan::roundToFourBits(bytesOf(values), plan::F32, layout),
+                 other = plan::roundToFourBits(bytesOf(turned), plan::F32, layoutOf(code, 32, {columns, rows}, {1, 0}));
+      ASSERT_TRUE(packed && other);
+      EXPECT_EQ(packed->bytes, other->bytes);
+      EXPECT_EQ(packed->scales, other->scales);
+      // Rounding what was rounded changes nothing.
+      const auto again = plan::roundToFourBits(bytesOf(widened(*packed, layout)), plan::F32, layout);
+      if (code == FourBits::NF4) {
+        EXPECT_EQ(again->bytes, packed->bytes);
+      }
+    }
+}
+
+TEST(FourBits, RefusesWhatIsNotFiniteAndBadLayouts) {
+  FourBits layout = layoutOf(FourBits::NF4, 32, {1, 2}, {0, 1});
+  for (float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")})
+    EXPECT_FALSE(plan::roundToFourBits(bytesOf({1, bad}), plan::F32, layout));
+  EXPECT_FALSE(plan::roundToFourBits(bytesOf({1, 2, 3}), plan::F32, layout));
+  layout.set_dims(0, std::numeric_limits<int64_t>::max());
+  layout.set_strides(0, std::numeric_limits<int64_t>::max());
+  EXPECT_FALSE(plan::codeCount(layout));
+  layout.mutable_strides()->Clear();
+  EXPECT_FALSE(plan::codeCount(layout));
+}
