@@ -44,7 +44,7 @@ def nf4(w, block):
     scales = np.float32([np.abs(flat[i:i + block]).max() for i in range(0, flat.size, block)])
     each = np.repeat(scales, block)[:flat.size]
     codes = np.array([nearest(x) for x in flat * (np.float32(1) / np.maximum(each, np.float32(1e-38)))], np.uint8)
-    halves = np.append(codes, [0] * (codes.size % 2)).astype(np.uint8)
+    halves = np.append(codes, [7] * (codes.size % 2)).astype(np.uint8)
     return halves[0::2] << 4 | halves[1::2], scales, (NUMBERS[codes] * each).reshape(w.shape)
 
 
