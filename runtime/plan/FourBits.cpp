@@ -129,6 +129,9 @@ std::optional<PackedTensor> roundToFourBits(std::span<const std::byte> elements,
     const unsigned code = nf4 ? nf4Code(value(i), scale) : int4Code(value(i), scale);
     packed.bytes[at / 2] = static_cast<uint8_t>(packed.bytes[at / 2] | code << bitOfCode(layout.code(), at));
   });
+  // As bitsandbytes does, which rounds a 0 behind an odd number of elements.
+  if (nf4 && *count % 2 != 0)
+    packed.bytes.back() |= nf4Code(0, 1);
   return packed;
 }
 

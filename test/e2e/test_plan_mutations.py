@@ -25,6 +25,7 @@ MORE = {"mlp": ("mlp", []),
         "nano-gpt-bf16": ("nano-gpt", ["--set", "train.precision=bf16"]),
         "dlrm": ("dlrm", []),
         "adapters": ("small-cnn", ["--set", "adapter.targets=[\"*\"]", "--set", "adapter.rank=1", "--set", "adapter.base=\"int8\""]),
+        "adapters-nf4": ("mlp", ["--set", "adapter.targets=[\"*\"]", "--set", "adapter.rank=1", "--set", "adapter.base=\"nf4\""]),
         "lamb": ("small-cnn", ["--set", "optimizer.kind=lamb"]),
         "muon": ("mlp", ["--set", "optimizer.kind=muon"])}
 

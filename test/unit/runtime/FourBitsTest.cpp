@@ -52,6 +52,9 @@ TEST(FourBits, Nf4IsThatOfBitsandbytes) {
   EXPECT_EQ(widened(*packed, layout), values);
   for (size_t i = 0; i < plan::kNf4Thresholds.size(); ++i)
     EXPECT_FLOAT_EQ(plan::kNf4Thresholds[i], (plan::kNf4Numbers[i] + plan::kNf4Numbers[i + 1]) / 2);
+  // Behind an odd number of elements, the last byte has the code of a 0.
+  packed = plan::roundToFourBits(bytesOf({-1}), plan::F32, layoutOf(FourBits::NF4, 32, {1, 1}, {0, 1}));
+  EXPECT_EQ(packed->bytes, std::vector<uint8_t>{0x07});
   // Zeros stay zeros, alone and beside numbers whose reciprocal is infinite.
   for (float other : {0.0F, std::numeric_limits<float>::denorm_min()}) {
     values.assign(32, 0.0F);
