@@ -144,6 +144,11 @@ class Docs(unittest.TestCase):
                         found.append(f"{path}:{number}: {phrase[0]}")
         self.assertEqual(found, [], "see docs/writing.md")
 
+    def test_no_merge_is_left_half_done(self):
+        found = [f"{path}: {line}" for path in files(*PRODUCT, "docs", "test", "README.md", "DEPENDENCIES.md", "examples")
+                 if path.endswith(TEXTS) for line in re.findall(r"^(?:<{7}|>{7}) .*", (ROOT / path).read_text(errors="replace"), re.MULTILINE)]
+        self.assertEqual(found, [])
+
     def test_files_say_what_they_are_for(self):
         silent = [path for path in files(*PRODUCT) if path.endswith(SOURCES)
                   and len(re.findall(r"[A-Za-z]{2,}", file_comment(path, (ROOT / path).read_text()))) < LEAST_WORDS]
