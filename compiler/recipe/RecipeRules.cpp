@@ -165,7 +165,7 @@ static Status finishAdapter(const Recipe &recipe) {
                    recipe.at(key), key);
   if (recipe.where.count("adapter.block")) {
     if (!adapter.inFourBits())
-      return error("{}adapter.block is of a base in 4 bits, and adapter.base is \"{}\"; set adapter.base to \"nf4\" or "
+      return error("{}adapter.block needs a base in 4 bits, and adapter.base is \"{}\"; set adapter.base to \"nf4\" or "
                    "\"int4\", or leave adapter.block out",
                    recipe.at("adapter.block"), adapter.base);
     if (!plan::isBlockOfFourBits(adapter.block))

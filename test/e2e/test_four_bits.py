@@ -256,7 +256,7 @@ class FourBits(EndToEnd):
         self.refuse(1, [r"recipe.toml:3.*adapter.block: 48", "32, 64, 128 or 256"], "tcc", *words, "--recipe", recipe)
         for base in ("", "int8"):
             more = ("--set", f'adapter.base="{base}"') if base else ()
-            self.refuse(1, ["adapter.block is of a base in 4 bits", "\"nf4\" or \"int4\", or leave adapter.block out"], "tcc", *words, *more,
+            self.refuse(1, ["adapter.block needs a base in 4 bits", "\"nf4\" or \"int4\", or leave adapter.block out"], "tcc", *words, *more,
                         "--set", "adapter.block=64")
         self.refuse(1, ["adapter.base", "nf4"], "tcc", *words, "--set", 'adapter.base="nf5"')
         for value in (np.inf, np.nan):
