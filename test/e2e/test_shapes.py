@@ -167,19 +167,21 @@ class Shapes(EndToEnd):
 
     def test_ranks_take_the_same_shape(self):
         plan = self.plan("--set", "parallel.mode=ddp")
-        expected = Reference(self.data).train(self.data.batches(ranks=2), epochs=3)
-        self.train(plan, "--no-shuffle", "--nproc", 2)
-        np.testing.assert_allclose(self.losses(), expected, rtol=3e-5)
-        for mode in ("grad_op", "full"):
-            sharded = self.plan("--set", f"parallel.mode={mode}", "--set", "parallel.ranks=2", plan=f"{mode}.tplan")
-            self.train(sharded, "--no-shuffle", "--nproc", 2, out=mode)
-            np.testing.assert_allclose(self.losses(mode), expected, rtol=3e-5)
-        both = self.plan("--set", "train.virtual_ranks=2", "--set", "parallel.mode=ddp", plan="both.tplan")
-        self.train(both, "--no-shuffle", out="one")
-        np.testing.assert_allclose(self.losses("one"), expected, rtol=3e-5)
-        self.train(both, "--no-shuffle", "--nproc", 2, out="two")
-        self.assertEqual(self.losses("one"), self.losses("two"))
-        self.assertEqual(self.bits("one"), self.bits("two"))
+        for ranks in (2, 4):
+            expected = Reference(self.data).train(self.data.batches(ranks=ranks), epochs=3)
+            self.assertGreater(len(expected), 6)
+            self.train(plan, "--no-shuffle", "--nproc", ranks, out=f"ddp{ranks}")
+            np.testing.assert_allclose(self.losses(f"ddp{ranks}"), expected, rtol=3e-5)
+            for mode in ("grad_op", "full"):
+                sharded = self.plan("--set", f"parallel.mode={mode}", "--set", f"parallel.ranks={ranks}", plan=f"{mode}{ranks}.tplan")
+                self.train(sharded, "--no-shuffle", "--nproc", ranks, out=f"{mode}{ranks}")
+                np.testing.assert_allclose(self.losses(f"{mode}{ranks}"), expected, rtol=3e-5)
+            virtual = self.plan("--set", f"train.virtual_ranks={ranks}", "--set", "parallel.mode=ddp", plan=f"virtual{ranks}.tplan")
+            runs = [f"virtual{ranks}on{processes}" for processes in (1, 2, 4) if processes <= ranks]
+            for run in runs:
+                self.train(virtual, "--no-shuffle", "--nproc", run[-1], out=run)
+                np.testing.assert_allclose(self.losses(run), expected, rtol=3e-5)
+            self.assertEqual({self.bits(run) for run in runs}, {self.bits(runs[0])})
 
     def test_other_precisions(self):
         for precision in ("bf16", "f16"):
