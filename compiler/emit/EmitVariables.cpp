@@ -1,12 +1,12 @@
 //===- EmitVariables.cpp - write state and its first values ----------------===//
 #include "compiler/emit/EmitVariables.h"
 
+#include "compiler/dialect/FourBits.h"
 #include "compiler/dialect/PlanTypes.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/emit/ExternalPath.h"
 #include "passes/Common.h"
 #include "runtime/plan/DType.h"
-#include "runtime/plan/FourBits.h"
 #include "runtime/plan/Int8.h"
 #include "runtime/plan/Roles.h"
 #include "support/RegularFile.h"
@@ -60,14 +60,10 @@ std::optional<plan::FourBits> fourBitsOf(train::VariableOp variable) {
   auto facts = variable->getAttrOfType<DictionaryAttr>(train::names::kFourBits);
   if (!facts)
     return std::nullopt;
-  plan::FourBits layout;
-  layout.set_code(facts.getAs<StringAttr>("code").getValue() == "nf4" ? plan::FourBits::NF4 : plan::FourBits::INT4);
-  layout.set_block(facts.getAs<IntegerAttr>("block").getInt());
   llvm::ArrayRef<int64_t> dims = facts.getAs<DenseI64ArrayAttr>("dims"),
                           strides = facts.getAs<DenseI64ArrayAttr>("strides");
-  layout.mutable_dims()->Assign(dims.begin(), dims.end());
-  layout.mutable_strides()->Assign(strides.begin(), strides.end());
-  return layout;
+  return train::layoutOf(*train::symbolizeFourBitCode(facts.getAs<StringAttr>("code").getValue()),
+                         uint64_t(facts.getAs<IntegerAttr>("block").getInt()), dims, strides);
 }
 
 /// Rounds stored floats to 8 or 4 bits, and writes their scales.

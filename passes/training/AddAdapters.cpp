@@ -147,9 +147,9 @@ void keepInFourBits(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp>
   llvm::SmallVector<bool> inRow;
   for (int64_t extent : *shape)
     inRow.push_back(extent == 1);
-  const bool nf4 = settings.base == "nf4";
-  const plan::FourBits layout = plan::fourBitsOf(nf4 ? plan::FourBits::NF4 : plan::FourBits::INT4, settings.block,
-                                                 type.getShape(), {inRow.data(), inRow.size()});
+  const FourBitCode code = *symbolizeFourBitCode(settings.base);
+  const plan::FourBits layout =
+      plan::fourBitsOf(planCode(code), settings.block, type.getShape(), {inRow.data(), inRow.size()});
   OpBuilder builder(variable);
   auto sized = [](const plan::TensorType &flat, Type of) { return RankedTensorType::get({flat.dims(0)}, of); };
   auto narrow = sized(plan::bytesType(layout), builder.getIntegerType(8, /*isSigned=*/false)),
@@ -157,7 +157,7 @@ void keepInFourBits(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp>
   if (tensorBytes(narrow) + tensorBytes(scales) >= tensorBytes(type))
     return;
   // Codes of NF4 are no INT4: the names differ, so that no checkpoint of one is read as the other.
-  const std::string name = addScales(module, variable, nf4 ? "/absmax" : "/scale", narrow, scales);
+  const std::string name = addScales(module, variable, code == FourBitCode::nf4 ? "/absmax" : "/scale", narrow, scales);
   const llvm::SmallVector<int64_t> strides(layout.strides().begin(), layout.strides().end());
   variable->setAttr(names::kFourBits, builder.getDictionaryAttr(
                                           {builder.getNamedAttr("code", builder.getStringAttr(settings.base)),
@@ -169,9 +169,9 @@ void keepInFourBits(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp>
     Location loc = read.getLoc();
     auto unpack = [&](llvm::ArrayRef<int64_t> as, Value indices, int64_t axis) {
       Value factors = ReadOp::create(builder, loc, scales, name);
-      Value wide = UnpackOp::create(builder, loc, RankedTensorType::get(as, builder.getF32Type()), read.getResult(),
-                                    factors, indices, nf4 ? FourBitCode::nf4 : FourBitCode::int4,
-                                    uint64_t(settings.block), type.getShape(), strides, uint64_t(axis));
+      Value wide =
+          UnpackOp::create(builder, loc, RankedTensorType::get(as, builder.getF32Type()), read.getResult(), factors,
+                           indices, code, uint64_t(settings.block), type.getShape(), strides, uint64_t(axis));
       return train::cast(builder, loc, wide, element);
     };
     for (Operation *user : llvm::make_early_inc_range(read.getResult().getUsers()))

@@ -1,4 +1,5 @@
 //===- RowGuards.cpp - rows that a loss does not count are not read -------===//
+#include "compiler/codegen/KernelEmitter.h"
 #include "compiler/codegen/RowGuard.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/target/cpu/CpuTarget.h"
@@ -6,7 +7,7 @@
 #include "test/support/Evaluate.h"
 #include "test/support/RunCompiled.h"
 
-#include "mlir/IR/Verifier.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 
 #include <gtest/gtest.h>
 
@@ -105,6 +106,24 @@ TEST(RowGuards, ResultsThatAreNotPlusZeroNeedTheRow) {
                        "  %gradient = train.neg %sum2 : FULL\n"));
   EXPECT_FALSE(guardOf("  %gradient = train.mul %ofTarget, %a : FULL\n"));
   EXPECT_FALSE(guardOf("  %gradient = train.add %ofTarget, %a : FULL\n"));
+}
+
+/// Does the kernel have loops that only some rows enter?
+bool skipsRows(const std::string &gradient) {
+  test::CompiledFunctions loadsDialects;
+  OwningOpRef<ModuleOp> whole = test::parseCase(crossEntropy(gradient), "f32");
+  OwningOpRef<ModuleOp> kernels = ModuleOp::create(UnknownLoc::get(&test::testContext()));
+  bool skips = false;
+  whole->walk([&](train::FusedOp fused) {
+    EXPECT_TRUE(succeeded(codegen::emitKernel(fused, "kernel", *kernels, target::cpu::codeOf(runtime::CpuLevel::V3))));
+  });
+  kernels->walk([&](scf::IfOp branch) { branch.walk([&](scf::ForOp) { skips = true; }); });
+  return skips;
+}
+
+TEST(RowGuards, AKernelTestsARowBeforeItReadsIt) {
+  EXPECT_TRUE(skipsRows(kGradient));
+  EXPECT_FALSE(skipsRows("  %gradient = train.add %ofTarget, %scaled : FULL\n"));
 }
 
 /// A padded row may hold anything.
