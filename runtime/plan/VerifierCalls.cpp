@@ -4,6 +4,7 @@
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/Shards.h"
+#include "runtime/plan/Spaces.h"
 #include "runtime/plan/VerifierImpl.h"
 #include "support/PlanNames.h"
 
@@ -502,6 +503,21 @@ void verifyCall(const Context &context, const Entry &entry, int index) {
     if (call.operandCount("copy", 2)) {
       call.operand(0, "the source", 0, 0, false);
       call.operand(1, "the destination", 0, 0, true);
+    }
+    return;
+  case Instruction::kTransfer:
+    if (call.operandCount("transfer", 2)) {
+      const Buffer &from = entry.buffers(static_cast<int>(instruction.operands(0).buffer()));
+      const Buffer &to = entry.buffers(static_cast<int>(instruction.operands(1).buffer()));
+      call.operand(0, "the source", 0, 0, false);
+      call.operand(1, "the destination", 0, 0, true);
+      if (isOnHost(from.arena()) == isOnHost(to.arena()))
+        report("{}: {} and {} are both {} the memory of the host", call.where(),
+               describe(entry, instruction.operands(0).buffer()), describe(entry, instruction.operands(1).buffer()),
+               isOnHost(from.arena()) ? "in" : "outside");
+      if (typeName(from.type()) != typeName(to.type()) || instruction.operands(0).byte_offset() != 0 ||
+          instruction.operands(1).byte_offset() != 0)
+        report("{}: {} is not all of {}", call.where(), typeName(from.type()), typeName(to.type()));
     }
     return;
   case Instruction::kFill:

@@ -58,6 +58,7 @@ void verifyShard(const Plan &plan, const Variable &variable, Reporter &report) {
 
 void verifyArena(const Plan &plan, Reporter &report) {
   struct Range {
+    Arena arena;
     uint64_t offset, bytes;
     const Variable *variable;
   };
@@ -76,19 +77,26 @@ void verifyArena(const Plan &plan, Reporter &report) {
     verifyVariableSource(plan, variable, tensorBytes(wholeType(variable)).value_or(0), report);
     if (variable.has_shard())
       verifyShard(plan, variable, report);
-    if (const uint64_t alignment = plan.spaces(RESIDENT).alignment(); !alignment || variable.offset() % alignment != 0)
+    const Arena arena = variable.arena();
+    if (!holdsState(arena) || arena >= plan.spaces_size()) {
+      report("variable '{}': there is no memory space {} of state", variable.name(), static_cast<int>(arena));
+      continue;
+    }
+    if (const uint64_t alignment = plan.spaces(arena).alignment(); !alignment || variable.offset() % alignment != 0)
       report("variable '{}': offset {} is not a multiple of {}", variable.name(), variable.offset(), alignment);
-    if (Wide(variable.offset()) + *bytes > spaceBytes(plan, RESIDENT))
-      report("variable '{}': {} bytes at offset {} are not inside the resident arena of {} bytes", variable.name(),
-             *bytes, variable.offset(), spaceBytes(plan, RESIDENT));
+    if (Wide(variable.offset()) + *bytes > spaceBytes(plan, arena))
+      report("variable '{}': {} bytes at offset {} are not inside the {} arena of {} bytes", variable.name(), *bytes,
+             variable.offset(), spaceName(plan, arena), spaceBytes(plan, arena));
     else if (*bytes > 0)
-      ranges.push_back({variable.offset(), *bytes, &variable});
+      ranges.push_back({arena, variable.offset(), *bytes, &variable});
   }
-  std::stable_sort(ranges.begin(), ranges.end(), [](const Range &a, const Range &b) { return a.offset < b.offset; });
+  std::stable_sort(ranges.begin(), ranges.end(), [](const Range &a, const Range &b) {
+    return std::pair(a.arena, a.offset) < std::pair(b.arena, b.offset);
+  });
   for (size_t i = 1; i < ranges.size(); ++i)
-    if (ranges[i - 1].offset + ranges[i - 1].bytes > ranges[i].offset)
-      report("variables '{}' and '{}' overlap in the resident arena: [{}, {}) and [{}, {})",
-             ranges[i - 1].variable->name(), ranges[i].variable->name(), ranges[i - 1].offset,
+    if (ranges[i - 1].arena == ranges[i].arena && ranges[i - 1].offset + ranges[i - 1].bytes > ranges[i].offset)
+      report("variables '{}' and '{}' overlap in the {} arena: [{}, {}) and [{}, {})", ranges[i - 1].variable->name(),
+             ranges[i].variable->name(), spaceName(plan, ranges[i].arena), ranges[i - 1].offset,
              ranges[i - 1].offset + ranges[i - 1].bytes, ranges[i].offset, ranges[i].offset + ranges[i].bytes);
 }
 
