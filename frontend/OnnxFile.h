@@ -36,8 +36,15 @@ struct OnnxInitializer {
   bool fixed = false;                  ///< an input that the recipe fixes
   std::string code;                    ///< a constant of the model's code: the node that reads it (MergedReads.h)
   std::string home;                    ///< if no initializer: "a Constant node", "the graph of If_0/body"
+  // INT4 and UINT4 count as UINT8 of rank 1, two elements in each byte:
+  int32_t packedType = 0;        ///< INT4 or UINT4; 0: any other type
+  std::vector<int64_t> elements; ///< the shape of such a tensor
 
   bool external() const { return !file.empty(); }
+  bool inFourBits() const { return packedType != 0; }
+  // As the file declares it.
+  int32_t declaredType() const { return inFourBits() ? packedType : type; }
+  const std::vector<int64_t> &declaredDims() const { return inFourBits() ? elements : dims; }
 };
 
 /// A part of a torch module's state, by the notes of torch.export.

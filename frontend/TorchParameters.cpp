@@ -108,9 +108,10 @@ private:
     }
   }
 
-  /// A constant of the code, or a buffer that state_dict omits. Only torch's notes tell them apart from parameters.
+  /// A constant of the code, or a buffer that state_dict omits. Only torch's notes tell them apart from parameters. A
+  /// module has no parameter that is a weight's 4-bit integers.
   static bool isComputed(const OnnxInitializer &initializer, const InitializerRole &role) {
-    if (!initializer.code.empty())
+    if (!initializer.code.empty() || role.fourBits)
       return true;
     if (initializer.kind == "BUFFER")
       return initializer.persistent == "False";
@@ -119,7 +120,37 @@ private:
     return !initializer.foldedFrom.empty() && role.torchName.empty() && role.role != Role::Parameter;
   }
 
+  /// The parameter that a quantiser replaced by 4-bit integers, by the name that it derived; if the quantised tensor
+  /// had the older exporter's invented name, by the node that reads it. onnxruntime appends "_Q4", "_DQ_Q4" and the
+  /// size of blocks, its builder of generative models ".MatMulNBits.qweight".
+  std::string nameOfFourBits(const std::string &name, InitializerRole &role) {
+    std::string stem = withoutSuffixes(name, {".qweight", "_quantized", "_quant"});
+    if (const size_t at = stem.rfind("_Q4"); at != stem.npos)
+      stem.resize(at);
+    stem = withoutSuffixes(stem, {"_DQ"});
+    if (stem == name)
+      return {};
+    stem = withoutSuffixes(stem, {".MatMulNBits", ".MatMul"});
+    if (stem.starts_with("onnx::") && readers[name].size() == 1) {
+      const std::string module = moduleOf(readers[name][0].node->name(), roles);
+      role.namedByNode = !module.empty();
+      return module.empty() ? std::string() : module + ".weight";
+    }
+    if (isInventedName(stem) || stem.find('.') == stem.npos)
+      return {};
+    return stem.ends_with(".weight") ? stem : stem + ".weight";
+  }
+
+  static std::string withoutSuffixes(std::string name, std::initializer_list<std::string_view> suffixes) {
+    for (std::string_view suffix : suffixes)
+      if (name.size() > suffix.size() && name.ends_with(suffix))
+        name.resize(name.size() - suffix.size());
+    return name;
+  }
+
   std::string nameOf(const std::string &name, const OnnxInitializer &initializer, InitializerRole &role) {
+    if (role.fourBits)
+      return nameOfFourBits(name, role);
     const std::vector<Reader> &reads = readers[name];
     const TorchShape &shape = role.torch;
     // The order of axes is unknown for more than two of them.

@@ -13,8 +13,13 @@
 
 namespace tcc::frontend {
 
-/// True for an input of a node that the importer reads at compile time, so that it is no weight, whatever its type.
-using ReadWhenCompiling = std::function<bool(const onnx::NodeProto &node, int input)>;
+enum class InputUse {
+  Value,
+  WhenCompiling, ///< the importer reads it at compile time, so that it is no weight, whatever its type
+  FourBits       ///< a weight whose bytes hold two elements each
+};
+/// What the importer of a node makes of one of its inputs.
+using UseOfInput = std::function<InputUse(const onnx::NodeProto &node, int input)>;
 
 /// The uses of one initializer by all of its readers.
 struct WeightReads {
@@ -26,6 +31,7 @@ struct WeightReads {
   bool normScale = false;        ///< a vector that multiplies a value normalised by separate ops
   bool other = false;            ///< read by an op other than an elementwise product, quotient or power
   bool number = false;           ///< read at compile time
+  bool fourBits = false;         ///< a weight whose bytes hold two elements each
   bool recurrent = false, state = false; ///< a recurrent layer's weight; its initial state
   bool statistic = false;        ///< a BatchNormalization's mean or variance
   bool epsilon = false;          ///< added to the argument of a root or a logarithm
@@ -37,7 +43,7 @@ bool movesElements(const std::string &op);
 
 /// The reads of all initializers of a prepared graph, by name.
 std::map<std::string, WeightReads> weightReads(const OnnxFile &file, const onnx::GraphProto &graph,
-                                               const ReadWhenCompiling &readWhenCompiling);
+                                               const UseOfInput &useOfInput);
 
 } // namespace tcc::frontend
 
