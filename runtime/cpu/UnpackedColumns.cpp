@@ -52,8 +52,8 @@ TCC_INLINE Words unpackRun(const CodeSource &source, const CodeGrid &grid, int64
   const int64_t number = k * layout.kStride + column * layout.columnStride;
   const int64_t at = alongK ? k : column, block = alongK ? grid.kBlock : grid.columnBlock, first = at / block;
   const bool together = at - first * block + kLanes <= block; // one scale for all lanes
-  const bool apart = !alongK && block == 1 && grid.columnScale == 1 &&
-                     (grid.zeros == CodeGrid::Zeros::None || grid.columnZero == 1); // one for each, adjacent
+  const bool apart = block == 1 && (alongK ? grid.kScale : grid.columnScale) == 1 &&
+                     (grid.zeros == CodeGrid::Zeros::None || (alongK ? grid.kZero : grid.columnZero) == 1); // one each
   if (count >= kLanes && number % 2 == 0 && (together || apart)) {
     const int64_t kBlock = k / grid.kBlock, columnBlock = column / grid.columnBlock,
                   scale = kBlock * grid.kScale + columnBlock * grid.columnScale,

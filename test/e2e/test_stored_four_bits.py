@@ -475,6 +475,15 @@ class StoredFourBits(EndToEnd):
         refused(["has 8 bits", "bits=4"], op="GatherBlockQuantized", inputs=("b", "ids", "s"), tensors={"b": b.reshape(6, 24)}, bits=8, block_size=16)
         refused(["has no elements"], **rounds, tensors={"w": self.four("w", TensorProto.INT4, (0, 40), rng), "s": np.zeros((0, 3), np.float32)}, axis=1,
                 block_size=16)
+        # Nothing is trained without adapters, which the suggested recipe has.
+        self.store(quantised(base_model(), QuantFormat.QOperator, True, 32), "four.onnx")
+        self.refuse(1, ["nothing to train", r"\[adapter\]"], "tcc", "four.onnx", *LOSS, "--set", 'model.frozen=["up.bias"]', "-o", "p.tplan")
+        shown = self.succeed("tcc", "inspect", "four.onnx").out
+        self.assertRegex(shown, r"up\.weight_Q4 +UINT8 .*stored in 4 bits")
+        self.assertRegex(shown, r"emb\.weight_Q4 +INT4 +\[50, 48\].*stored in 4 bits")
+        self.succeed("tcc", "four.onnx", "--suggest-recipe", "suggested.toml")
+        self.assertIn("[adapter]", (self.folder / "suggested.toml").read_text())
+        self.succeed("tcc", "four.onnx", "--recipe", "suggested.toml", "-o", "p.tplan")
         # A pattern of adapters that matches scales alone, and training of what cannot be trained.
         self.store(self.linear(["x", "fc.weight_Q4", "fc.weight_scales"], {"fc.weight_Q4": b, "fc.weight_scales": s}, a), "net.onnx")
         loss = ("--set", 'loss.kind="mse"', "--set", 'loss.target="t"', "-o", "p.tplan")
