@@ -242,7 +242,7 @@ template <typename Container> void readNotes(const Container &properties, OnnxIn
       initializer.kind = property.value();
     else if (property.key() == "pkg.torch.export.graph_signature.InputSpec.persistent")
       initializer.persistent = property.value();
-    else if (property.key() == "pkg.onnxscript.optimizer.folded_from")
+    else if (property.key() == kFoldedFromNote)
       initializer.foldedFrom = quotedNames(property.value());
   }
 }

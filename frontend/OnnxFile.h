@@ -114,6 +114,8 @@ Expected<std::string> tensorBytes(const onnx::TensorProto &tensor);
 /// A sparse tensor in dense form. Errors: as tensorBytes, more than `mostBytes`, and indices out of range.
 Expected<onnx::TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_t mostBytes);
 
+/// The note at a value that lists the values it was computed from.
+inline constexpr const char *kFoldedFromNote = "pkg.onnxscript.optimizer.folded_from";
 /// The strings of a list "['a', 'b']", as torch writes them into notes.
 std::vector<std::string> quotedNames(const std::string &text);
 

@@ -78,7 +78,11 @@ struct Reader {
 
 class Names {
 public:
-  Names(const OnnxFile &file, const onnx::GraphProto &graph, Roles &roles) : file(file), roles(roles) { visit(graph); }
+  Names(const OnnxFile &file, const onnx::GraphProto &graph, Roles &roles) : file(file), roles(roles) {
+    visit(graph);
+    for (const onnx::ValueInfoProto &value : file.model.graph().value_info())
+      declared[value.name()] = &value;
+  }
 
   void run() {
     std::map<std::string, std::vector<std::string>> claims; // initializers by name in torch
@@ -121,8 +125,8 @@ private:
   }
 
   /// The parameter that a quantiser replaced by 4-bit integers, by the name that it derived; if the quantised tensor
-  /// had the older exporter's invented name, by the node that reads it. onnxruntime appends "_Q4", "_DQ_Q4" and the
-  /// size of blocks, its builder of generative models ".MatMulNBits.qweight".
+  /// had the older exporter's invented name, by the node that reads it, and the newer one's, by its note. onnxruntime
+  /// appends "_Q4", "_DQ_Q4" and the size of blocks, its builder of generative models ".MatMulNBits.qweight".
   std::string nameOfFourBits(const std::string &name, InitializerRole &role) {
     std::string stem = withoutSuffixes(name, {".qweight", "_quantized", "_quant"});
     if (const size_t at = stem.rfind("_Q4"); at != stem.npos)
@@ -136,9 +140,24 @@ private:
       role.namedByNode = !module.empty();
       return module.empty() ? std::string() : module + ".weight";
     }
+    if (const std::string source = foldedSource(stem); !source.empty())
+      return source;
     if (isInventedName(stem) || stem.find('.') == stem.npos)
       return {};
     return stem.ends_with(".weight") ? stem : stem + ".weight";
+  }
+
+  /// The one parameter that the exporter notes as the source of a tensor, which a quantiser replaced; its declaration
+  /// stays in the file.
+  std::string foldedSource(const std::string &tensor) const {
+    std::vector<std::string> sources;
+    if (auto found = declared.find(tensor); found != declared.end())
+      for (const onnx::StringStringEntryProto &note : found->second->metadata_props())
+        if (note.key() == kFoldedFromNote)
+          for (const std::string &source : quotedNames(note.value()))
+            if (!isInventedName(source))
+              sources.push_back(source);
+    return sources.size() == 1 ? sources.front() : std::string();
   }
 
   static std::string withoutSuffixes(std::string name, std::initializer_list<std::string_view> suffixes) {
@@ -190,6 +209,7 @@ private:
   const OnnxFile &file;
   Roles &roles;
   std::map<std::string, std::vector<Reader>> readers;
+  std::map<std::string, const onnx::ValueInfoProto *> declared;
 };
 
 } // namespace

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import matmul_nbits_quantizer as nbits
 from onnxruntime.quantization.quant_utils import QuantFormat
 
-from common import EndToEnd, metrics
+from common import EndToEnd, case, metrics
 
 logging.getLogger(nbits.__name__).setLevel(logging.WARNING)
 MICROSOFT = "com.microsoft"
@@ -228,6 +228,32 @@ class StoredFourBits(EndToEnd):
                     self.assertEqual(sorted(first), sorted(f"base_model.model.{m}.lora_{x}.weight" for m in ("up", "down", "head") for x in "AB"))
                     for name, value in second.items():
                         np.testing.assert_allclose(first[name], value, atol=1e-5, err_msg=name)
+
+    def test_a_small_llama(self):
+        """torch's export, quantised: its matrices, of which only notes at their old names tell the parameters, keep those names."""
+        path, recipe, data, _ = case("hf-llama-tiny")
+        model = onnx.load(path)
+        model.ir_version = 10
+        for opset in model.opset_import:
+            opset.version = 21 if not opset.domain else opset.version
+        settings = ("--recipe", recipe, "--set", 'adapter.targets=["q_proj", "v_proj", "down_proj", "lm_head"]', *ADAPTER)
+        for form in QuantFormat:
+            with self.subTest(form=form):
+                four, wide = quantised(model, form, False, 32), onnx.ModelProto()
+                wide.CopyFrom(model)
+                values = {i.name: i for i in widened(four).graph.initializer}
+                for i in wide.graph.initializer:
+                    i.CopyFrom(values[i.name])
+                runs = []
+                for name, graph in (("four", four), ("wide", wide)):
+                    self.compile(self.store(graph, f"{name}.onnx"), *settings, plan=f"{name}.tplan")
+                    runs.append(self.train(self.folder / f"{name}.tplan", data, steps=8, out=f"{form.name}-{name}"))
+                np.testing.assert_allclose(*map(self.losses, runs), rtol=2e-6)
+                for run in runs:
+                    self.succeed("trun", "export", run, "-o", f"{run.name}-adapter", "--adapter")
+                first, second = (self.read(f"{run.name}-adapter/adapter_model.safetensors") for run in runs)
+                self.assertEqual(sorted(first), sorted(second))
+                self.assertIn("base_model.model.model.model.layers.0.self_attn.q_proj.lora_A.weight", first)
 
     def test_exports_keep_nodes_and_bytes(self):
         """Without adapters the other parameters are trained; a run is exported with the file's nodes, codes, scales and zero points."""
