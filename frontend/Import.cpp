@@ -427,8 +427,9 @@ UseOfInput inputUses(const PreparedModel &model) {
         findOp(domain, node.op_type(), version == opsets.end() ? (domain.empty() ? kNewestOpset : 1) : version->second);
     return !entry                  ? InputUse::Value
            : entry->codes == input ? InputUse::FourBits
-           : entry->reads(input)   ? InputUse::WhenCompiling
-                                   : InputUse::Value;
+           : !entry->reads(input)  ? InputUse::Value
+           : entry->fourBits       ? InputUse::Steps
+                                   : InputUse::WhenCompiling;
   };
 }
 

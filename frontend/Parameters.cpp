@@ -169,7 +169,9 @@ private:
     if (role.lifted)
       return Sign{List::Buffer, fmt::format("running statistic of {}", role.node)};
     if (isNumber(name))
-      return Sign{List::Constant, fmt::format("{}, which is read at compile time", reads.at(name).reader)};
+      return Sign{List::Constant, fmt::format("{}, {}", reads.at(name).reader,
+                                              reads.at(name).steps ? "scales or zero points of quantised values"
+                                                                   : "which is read at compile time")};
     if (initializer.kind == "PARAMETER")
       return Sign();
     if (!initializer.kind.empty())

@@ -128,7 +128,8 @@ private:
     reads.weight |= isWeightOperand(node, i);
     const InputUse kind = useOfInput ? useOfInput(node, i) : InputUse::Value;
     reads.fourBits |= kind == InputUse::FourBits;
-    if (kind == InputUse::WhenCompiling) {
+    reads.steps |= kind == InputUse::Steps;
+    if (kind == InputUse::WhenCompiling || kind == InputUse::Steps) {
       reads.number = true;
       reads.reader = fmt::format("input {} of {}", i, nodeName(node));
     }

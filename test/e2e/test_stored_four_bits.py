@@ -507,6 +507,7 @@ class StoredFourBits(EndToEnd):
         self.refuse(1, ["nothing to train", r"\[adapter\]"], "tcc", "four.onnx", *LOSS, "--set", 'model.frozen=["up.bias"]', "-o", "p.tplan")
         shown = self.succeed("tcc", "inspect", "four.onnx").out
         self.assertRegex(shown, r"up\.weight_Q4 +UINT8 .*stored in 4 bits")
+        self.assertRegex(shown, r"up\.weight_scales .*input 2 of /up/MatMul_Q4, scales or zero points of quantised values")
         self.assertRegex(shown, r"emb\.weight_Q4 +INT4 +\[50, 48\].*stored in 4 bits")
         self.succeed("tcc", "four.onnx", "--suggest-recipe", "suggested.toml")
         self.assertIn("[adapter]", (self.folder / "suggested.toml").read_text())
