@@ -51,7 +51,8 @@ inline constexpr llvm::StringLiteral kGroups =
 inline constexpr llvm::StringLiteral kPhases = "train.phases"; ///< dictionaries: groups, scalars; none: one optimizer
 inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///< dictionaries: parameter, bytes, reason
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
-inline constexpr llvm::StringLiteral kAdapters = "train.adapters"; ///< dictionaries: of, a, b, input_first, not_peft
+inline constexpr llvm::StringLiteral kAdapters =
+    "train.adapters"; ///< dictionaries: of, a, b, input_first, not_peft, dims
 inline constexpr llvm::StringLiteral kRanks = "train.ranks";       ///< i64: ranks that state is sharded over
 inline constexpr llvm::StringLiteral kPrefetch = "train.prefetch"; ///< i64: parallel.prefetch
 inline constexpr llvm::StringLiteral kRunsBeside = "train.runs_beside"; ///< unit: collectives overlap instructions

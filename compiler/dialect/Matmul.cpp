@@ -245,7 +245,7 @@ static Sizes sizesOf(MatMulUnpackOp op) {
 
 static plan::FourBits layoutOf(MatMulUnpackOp op) {
   auto [batch, m, n, k] = sizesOf(op);
-  return layoutOf(op.getCode(), op.getBlock(), {k, n}, op.getStrides());
+  return layoutOf(op, {k, n});
 }
 
 LogicalResult MatMulUnpackOp::verify() {
@@ -254,8 +254,8 @@ LogicalResult MatMulUnpackOp::verify() {
   auto [batch, m, n, k] = sizesOf(*this);
   if (batch != 1 || shapeOf(getLhs()) != llvm::ArrayRef<int64_t>({1, getTransA() ? k : m, getTransA() ? m : k}))
     return emitOpError("needs one product of fitting shapes");
-  if (!fits(layoutOf(*this), getBytes(), getScales()))
-    return emitOpError("reads another number of bytes or scales than its layout has");
+  if (!fits(layoutOf(*this), getBytes(), getScales(), getZeros()))
+    return emitOpError("reads another number of bytes, scales or zero points than its layout has");
   return success();
 }
 

@@ -224,6 +224,8 @@ void emitAdapters(ModuleOp module, const AdapterSettings &settings, plan::Plan &
     adapter.set_a(entry.getAs<StringAttr>("a").str());
     adapter.set_b(entry.getAs<StringAttr>("b").str());
     adapter.set_input_first(entry.getAs<BoolAttr>("input_first").getValue());
+    if (auto dims = entry.getAs<DenseI64ArrayAttr>("dims"))
+      adapter.mutable_dims()->Assign(dims.asArrayRef().begin(), dims.asArrayRef().end());
     adapter.set_not_peft(entry.getAs<StringAttr>("not_peft").str());
   }
 }

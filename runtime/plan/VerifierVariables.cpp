@@ -129,8 +129,7 @@ void verifyExports(const Plan &plan, Reporter &report) {
 /// True if a variable's bytes and scales are those of its layout in 4 bits.
 bool fitsFourBits(const Variable &variable, const TensorType &scales) {
   const FourBits &layout = variable.four_bits();
-  return (layout.code() == FourBits::NF4 || layout.code() == FourBits::INT4) && isBlockOfFourBits(layout.block()) &&
-         codeCount(layout) && typeName(variable.type()) == typeName(bytesType(layout)) &&
+  return isWellFormed(layout) && !layout.has_grid() && typeName(variable.type()) == typeName(bytesType(layout)) &&
          typeName(scales) == typeName(scalesType(layout));
 }
 
@@ -176,19 +175,29 @@ void verifyAdapters(const Plan &plan, Reporter &report) {
   std::set<std::string_view> used;
   for (const Adapter &adapter : adapters.list()) {
     const Variable *parts[3] = {};
+    const bool stored = adapter.dims_size() != 0; // in 4 bits, by the model's file
     for (auto [part, name] : {std::pair(0, &adapter.of()), std::pair(1, &adapter.a()), std::pair(2, &adapter.b())}) {
       auto found = variables.find(*name);
       if (found == variables.end() || !used.insert(*name).second)
         report("adapter of '{}': '{}' is no variable, or another adapter has it", adapter.of(), *name);
-      else if (valueType(*found->second).dims_size() < 2 ||
-               !(isFloatingPoint(found->second->type().dtype()) || (part == 0 && !found->second->scale().empty())))
+      else if (part == 0 && stored) {
+        if (found->second->type().dtype() != U8 || found->second->role() != FROZEN || !found->second->scale().empty() ||
+            adapter.dims_size() != 2)
+          report("adapter of '{}': {} does not hold a matrix in 4 bits", *name, typeName(found->second->type()));
+        else
+          parts[part] = found->second;
+      } else if (valueType(*found->second).dims_size() < 2 ||
+                 !(isFloatingPoint(found->second->type().dtype()) || (part == 0 && !found->second->scale().empty())))
         report("adapter of '{}': '{}' is {}, no matrix", adapter.of(), *name, typeName(found->second->type()));
       else
         parts[part] = found->second;
     }
     if (!parts[0] || !parts[1] || !parts[2])
       continue;
-    const TensorType whole = valueType(*parts[0]), &first = parts[1]->type(), &second = parts[2]->type();
+    TensorType whole = valueType(*parts[0]);
+    if (stored)
+      *whole.mutable_dims() = adapter.dims();
+    const TensorType &first = parts[1]->type(), &second = parts[2]->type();
     const bool filter = whole.dims_size() > 2;
     bool fits = first.dims_size() == whole.dims_size() && second.dims_size() == whole.dims_size() &&
                 first.dims(0) == adapters.rank() && second.dims(1) == adapters.rank() &&

@@ -1,6 +1,7 @@
 //===- MatmulTest.cpp - products against a naive sum in f64 --------------===//
 #include "LibraryFixture.h"
 #include "runtime/plan/FourBits.h"
+#include "test/support/FourBitGrids.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -177,6 +178,53 @@ TEST(Matmul, FourBitsHaveTheBitsOfTheWidenedMatrix) {
       Floats unpacked = run(true), widened = run(false);
       EXPECT_EQ(std::memcmp(unpacked.get(), widened.get(), unpacked.size() * 4), 0)
           << m << " " << n << " " << k << " " << form;
+    }
+}
+
+/// The same for matrices of files, with scales and zero points of a grid.
+TEST(Matmul, GridsHaveTheBitsOfTheWidenedMatrix) {
+  std::mt19937 random(11);
+  for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(7, 5, 3), std::tuple(33, 17, 65), std::tuple(131, 259, 67),
+                         std::tuple(70, 130, 1100), std::tuple(48, 96, 256)})
+    for (int form = 0; form < 24; ++form) {
+      test::GridMatrix matrix = test::randomGrid(random, k, n);
+      const bool transA = form & 1;
+      Floats a = randomFloats(static_cast<size_t>(m * k), 1), b(static_cast<size_t>(k * n));
+      const auto wide = matrix.widened();
+      std::memcpy(b.get(), wide.data(), wide.size());
+      auto run = [&](bool unpacks) {
+        plan::MatmulCall call = matmulCall(1, m, n, k, transA, false);
+        call.set_implementation(plan::MatmulCall::PANELS);
+        call.set_tile_batch(1);
+        call.set_tile_m(std::min(m, 48));
+        call.set_tile_n(std::min(n, 96));
+        call.set_chunk_k(k > 1000 ? 576 : k);
+        call.set_block_k(std::min(k, 256));
+        call.set_numerics(runtime::numericsOf(call.implementation()));
+        if (unpacks)
+          *call.mutable_four_bits() = matrix.layout;
+        auto needs = runtime::needsOf(call);
+        EXPECT_TRUE(needs.ok()) << needs.message();
+        Floats c(static_cast<size_t>(m * n)), scratch(needs->scratchBytes(1) / 4), partial(needs->partialBytes / 4 + 1);
+        auto made = runtime::prepare(call, test::levelOfTest(), scratchOf(*needs, 1), 1);
+        EXPECT_TRUE(made.ok()) << made.message();
+        runtime::WorkerScope scope;
+        runtime::ThreadPool pool(1);
+        std::vector<void *> pointers = {a.get()};
+        if (unpacks)
+          pointers.insert(pointers.end(), {matrix.bytes.data(), matrix.scales.data()});
+        else
+          pointers.push_back(b.get());
+        if (unpacks && matrix.hasZeros())
+          pointers.push_back(const_cast<void *>(matrix.zeros()));
+        pointers.insert(pointers.end(), {c.get(), partial.get()});
+        EXPECT_TRUE(runtime::runCall(**made, pool, pointers.data(), reinterpret_cast<char *>(scratch.get())));
+        EXPECT_TRUE(scratch.intact() && c.intact());
+        return c;
+      };
+      Floats unpacked = run(true), widened = run(false);
+      EXPECT_EQ(std::memcmp(unpacked.get(), widened.get(), unpacked.size() * 4), 0)
+          << m << " " << n << " " << k << " " << matrix.layout.ShortDebugString();
     }
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/cpu/calls/CpuLevel.h"
 #include "runtime/cpu/calls/MatmulDesigns.h"
 #include "runtime/plan/FourBits.h"
+#include "test/support/FourBitGrids.h"
 
 #include <bit>
 #include <gtest/gtest.h>
@@ -250,9 +251,7 @@ std::string unpackedColumns(const Level &level, unsigned seed) {
     scale = std::uniform_real_distribution<float>(-2, 2)(random);
   const int64_t panel = (columns + 15) / 16 * 16 * words;
   Memory unpacked(random, panel), packed(random, panel);
-  const CodeLayout its = codesOf(layout);
-  level.unpack.unpackColumns(unpacked.asWords(),
-                             {codes.data(), scales.data(), its, first * its.kStride + column * its.columnStride},
+  level.unpack.unpackColumns(unpacked.asWords(), {codes.data(), scales.data(), nullptr, codesOf(layout), first, column},
                              columns, words);
   const auto wide = tcc::plan::widenFourBits(std::as_bytes(std::span(codes)), std::as_bytes(std::span(scales)), layout,
                                              tcc::plan::F32);
@@ -264,6 +263,31 @@ std::string unpackedColumns(const Level &level, unsigned seed) {
   for (int64_t w = 0; w < words; ++w) // behind the columns, a level with short registers leaves the panel as it is
     std::fill_n(packed.asWords() + w * stride + columns, stride - columns, 0);
   EXPECT_TRUE(unpacked.bytes() == packed.bytes()) << level.name << ", seed " << seed;
+  return unpacked.bytes();
+}
+
+/// The same for a matrix of a file, whose blocks are a grid.
+std::string unpackedGrid(const Level &level, unsigned seed) {
+  std::mt19937 random(seed);
+  const int64_t k = draw(random, 1, 90), n = draw(random, 1, 120), columns = draw(random, 1, std::min<int64_t>(n, 48)),
+                column = draw(random, 0, n - columns), first = draw(random, 0, k - 1), words = k - first;
+  const tcc::test::GridMatrix matrix = tcc::test::randomGrid(random, k, n);
+  const int64_t panel = (columns + 15) / 16 * 16 * words;
+  Memory unpacked(random, panel), packed(random, panel);
+  level.unpack.unpackColumns(
+      unpacked.asWords(),
+      {matrix.bytes.data(), matrix.scales.data(), matrix.zeros(), codesOf(matrix.layout), first, column}, columns,
+      words);
+  const auto wide = matrix.widened();
+  level.packed.packColumns(
+      packed.asWords(),
+      {reinterpret_cast<const char *>(wide.data()) + (first * n + column) * 4, n, false, Elements::F32}, columns,
+      words);
+  const int64_t stride = (columns + 15) / 16 * 16;
+  for (int64_t w = 0; w < words; ++w)
+    std::fill_n(packed.asWords() + w * stride + columns, stride - columns, 0);
+  EXPECT_TRUE(unpacked.bytes() == packed.bytes())
+      << level.name << ", seed " << seed << ": " << matrix.layout.ShortDebugString();
   return unpacked.bytes();
 }
 
@@ -291,7 +315,8 @@ constexpr Kernel kKernels[] = {{"Packed", packedProduct},
                                {"PlaneGradient", planeGradient},
                                {"Copies", copies},
                                {"Depthwise", depthwiseLines},
-                               {"Unpacked", unpackedColumns}};
+                               {"Unpacked", unpackedColumns},
+                               {"UnpackedGrid", unpackedGrid}};
 INSTANTIATE_TEST_SUITE_P(Kernels, ProductLevels, testing::ValuesIn(kKernels),
                          [](const auto &info) { return std::string(info.param.name); });
 } // namespace
