@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <limits>
@@ -254,6 +255,7 @@ public:
 
   /// Finds points that keep values on the host, in a view's order.
   void offload(const View &view);
+  std::vector<Cost> transferExtras(const View &view, double price) const;
 
 private:
   /// A sequence that may become a point.
@@ -520,71 +522,95 @@ void Climb::spreadPoints() {
   add(packPromising(candidates, options.packingWork));
 }
 
-void Climb::offload(const View &view) {
-  // What moving a byte is worth is not known beforehand: transfers that nothing waits for cost nothing, others their
-  // time. So each budget is solved at several prices, and the sequences' own times decide.
-  constexpr unsigned kCheaper[] = {1, 16};
-  const unsigned rungs = std::max(options.rungs / 2, 1u);
-  struct Problem {
-    RematProblem problem;
-    std::vector<Bytes> budgets;
-  };
-  // A transfer has time from a value's making to its last use, except for the forward uses in between. Where that is
-  // short something waits for it; so of two values the one that has longer is moved.
-  std::vector<Cost> extra(view.problem.nodes.size(), 0);
-  std::vector<bool> isOffered(extra.size(), false);
-  for (size_t node = 0; node < extra.size(); ++node)
-    isOffered[node] = std::binary_search(offer->values.begin(), offer->values.end(), view.nodeValue[node]);
-  {
-    std::vector<Cost> start(extra.size() + 1, 0);
-    std::vector<size_t> lastUse(extra.size(), 0);
-    for (size_t node = 0; node < extra.size(); ++node) {
-      start[node + 1] = start[node] + view.problem.nodes[node].cost;
-      for (int input : view.problem.inputs[node])
-        lastUse[size_t(input)] = node;
-    }
-    for (size_t node = 0; node < extra.size(); ++node) {
-      if (!isOffered[node]) {
-        extra[node] = start.back(); // dearer than everything else
-        continue;
-      }
-      const Cost transfer = transferCost(view.problem.nodes[node].bytes, options.linkBytesPerCost);
-      const Cost idle = lastUse[node] > node ? start[lastUse[node]] - start[node + 1] : 0;
-      extra[node] =
-          idle < 2 * transfer ? transfer : Cost(double(transfer) * (1 - double(idle) / double(start.back())) / 8);
-    }
+namespace {
+
+/// Prices of a transfer, as shares of its time, between which `offload` looks, how many it tries, and the share of a
+/// sequence's time that may be spent waiting before the price rises.
+constexpr double kLeastPrice = 1.0 / 1024, kMostPrice = 1, kWaited = 0.01;
+constexpr unsigned kPrices = 6;
+
+/// The time of a sequence without its transfers.
+Cost workOf(const Program &program, const Sequence &sequence) {
+  Cost work = 0;
+  const std::vector<Execution> executions = executionsOf(program, sequence);
+  for (size_t at = 0; at < sequence.size(); ++at)
+    if (program.instructions[size_t(sequence[at])].transfer == Transfer::None)
+      work += executions[at].cost;
+  return work;
+}
+
+} // namespace
+
+/// What a transfer of each node's output costs beyond its price. It has time from the value's making to its last use.
+/// Where that is short something waits for it; so of two values the one that has longer is moved. Values that are not
+/// offered are not moved at all.
+std::vector<Cost> Climb::transferExtras(const View &view, double price) const {
+  const size_t count = view.problem.nodes.size();
+  std::vector<Cost> extra(count, 0), start(count + 1, 0);
+  std::vector<size_t> lastUse(count, 0);
+  for (size_t node = 0; node < count; ++node) {
+    start[node + 1] = start[node] + view.problem.nodes[node].cost;
+    for (int input : view.problem.inputs[node])
+      lastUse[size_t(input)] = node;
   }
-  std::vector<Problem> problems(std::size(kCheaper));
+  for (size_t node = 0; node < count; ++node) {
+    const Cost transfer = transferCost(view.problem.nodes[node].bytes, options.linkBytesPerCost);
+    const Cost idle = lastUse[node] > node ? start[lastUse[node]] - start[node + 1] : 0;
+    const bool isOffered =
+        std::binary_search(offer->values.begin(), offer->values.end(), view.nodeValue[node]);
+    extra[node] = !isOffered         ? start.back() // dearer than everything else
+                  : idle < 2 * transfer ? transfer
+                                        : Cost(price * double(transfer) * (1 - double(idle) / double(start.back())));
+  }
+  return extra;
+}
+
+void Climb::offload(const View &view) {
+  const unsigned rungs = std::max(options.rungs / 2, 1u);
   const Bytes most = wholePeak(view.problem);
   RematOptions lighter = solver; // together they take about as long as the ladder without a host
-  lighter.work = solver.work / 2;
-  inParallel(problems.size(), [&](size_t i) {
-    problems[i].problem = view.problem;
-    problems[i].problem.linkBytesPerCost = options.linkBytesPerCost * kCheaper[i];
+  lighter.work = solver.work / 4;
+  auto problemAt = [&](double price) {
+    RematProblem problem = view.problem;
+    problem.linkBytesPerCost = std::max<Bytes>(1, Bytes(double(options.linkBytesPerCost) / price));
+    const std::vector<Cost> extra = transferExtras(view, price);
     for (size_t node = 0; node < extra.size(); ++node)
-      problems[i].problem.nodes[node].transferExtra = extra[node];
-    const Bytes least = std::min(leastMemory(problems[i].problem, lighter).peak, view.least.peak);
-    for (unsigned rung = 1; rung <= rungs; ++rung)
-      problems[i].budgets.push_back(most - Bytes(double(most - least) * rung / rungs));
-  });
-  std::vector<std::vector<Candidate>> found(problems.size() * rungs);
-  std::vector<std::string> wrong(found.size());
-  inParallel(found.size(), [&](size_t i) {
-    const Problem &one = problems[i / rungs];
-    const RematSolution solved = rematerialize(one.problem, one.budgets[i % rungs], lighter);
-    if (!solved.feasible)
-      return;
-    const std::optional<Sequence> tight = view.sequence(solved.schedule, *offer);
-    if (!tight || std::none_of(tight->begin(), tight->end(), [&](int id) { return id >= int(offer->first); }))
-      return;
-    for (std::optional<Bytes> staging : stagings(offer->program, *tight)) {
-      Sequence made = withoutNeedlessRepeats(offer->program, spread(offer->program, *tight, staging));
-      if (wrong[i] = validate(offer->program, made); !wrong[i].empty())
+      problem.nodes[node].transferExtra = extra[node];
+    return problem;
+  };
+  const Bytes least = std::min(leastMemory(problemAt(kLeastPrice), lighter).peak, view.least.peak);
+  std::vector<std::vector<Candidate>> found(rungs);
+  std::vector<std::string> wrong(rungs);
+  inParallel(rungs, [&](size_t rung) {
+    const Bytes budget = most - Bytes(double(most - least) * double(rung + 1) / rungs);
+    // What moving a byte is worth is not known beforehand: transfers beside other work cost nothing, until they fill
+    // the channels. So the price rises while something waits for them, and falls while nothing does.
+    double low = std::log2(kLeastPrice), high = std::log2(kMostPrice);
+    for (unsigned turn = 0; turn < kPrices; ++turn) {
+      const double price = turn == 0 ? low : (low + high) / 2;
+      const RematSolution solved = rematerialize(problemAt(std::exp2(price)), budget, lighter);
+      const std::optional<Sequence> tight =
+          solved.feasible ? view.sequence(solved.schedule, *offer) : std::nullopt;
+      if (!tight)
         return;
-      const Bytes peak = peakOf(offer->program, made);
-      const Cost cost = costOf(offer->program, made);
-      if (found[i].empty() || made != found[i].back().sequence)
-        found[i].push_back({std::move(made), peak, cost});
+      if (std::none_of(tight->begin(), tight->end(), [&](int id) { return id >= int(offer->first); })) {
+        high = price;
+        continue;
+      }
+      double waited = 1;
+      for (std::optional<Bytes> staging : stagings(offer->program, *tight)) {
+        Sequence made = withoutNeedlessRepeats(offer->program, spread(offer->program, *tight, staging));
+        if (wrong[rung] = validate(offer->program, made); !wrong[rung].empty())
+          return;
+        const Bytes peak = peakOf(offer->program, made);
+        const Cost cost = costOf(offer->program, made);
+        waited = std::min(waited, 1 - double(workOf(offer->program, made)) / double(std::max<Cost>(cost, 1)));
+        if (found[rung].empty() || made != found[rung].back().sequence)
+          found[rung].push_back({std::move(made), peak, cost});
+      }
+      if (turn == 0 && waited < kWaited)
+        return; // cheaper than cheap
+      (waited < kWaited ? high : low) = price;
     }
   });
   std::vector<Candidate> candidates;

@@ -43,6 +43,7 @@ struct RunFacts {
   uint64_t resident = 0, transient = 0; ///< of the device
   std::optional<uint64_t> libraries;    ///< of libraries on the device, where the plan does not have them
   uint64_t data = 0, plan = 0, averages = 0, staging = 0; ///< of the host; the plan is mapped
+  uint64_t kept = 0;                                      ///< of the host: what the plan keeps there for the device
   unsigned workers = 1;
 };
 

@@ -76,11 +76,12 @@ std::vector<std::string> tcc::runtime::linesOf(const RunFacts &facts) {
   lines.insert(lines.end(), facts.selected.begin(), facts.selected.end());
   lines.push_back(fmt::format(
       "memory: resident {}, transient {}, together {} on the device with {} worker{}{}; host: data {}, plan {} "
-      "(mapped){}{}",
+      "(mapped){}{}{}",
       formatBytes(facts.resident), formatBytes(facts.transient), formatBytes(facts.resident + facts.transient),
       facts.workers, facts.workers == 1 ? "" : "s",
       facts.libraries ? fmt::format(", and {} of libraries", formatBytes(*facts.libraries)) : "",
       formatBytes(facts.data), formatBytes(facts.plan),
+      facts.kept ? ", kept for the device " + formatBytes(facts.kept) : "",
       facts.averages ? ", averages " + formatBytes(facts.averages) : "",
       facts.staging ? ", checkpoints " + formatBytes(facts.staging) : ""));
   return lines;

@@ -386,6 +386,7 @@ RunFacts Trainer::facts() const {
     facts.selected.push_back(note.line());
   facts.resident = device.residentBytes();
   facts.transient = device.transientBytes();
+  facts.kept = device.hostBytes();
   facts.workers = device.capabilities().threads;
   // With several ranks the memory is measured, because the plan does not contain NCCL's buffers.
   if (session.worldSize() > 1 && device.capabilities().memory == DeviceMemory::Separate)

@@ -133,6 +133,7 @@ class Offload(EndToEnd):
         recipe = models.SQUARES + ADAMW
         moved = self.plan("moved", recipe, "--set", "offload.what=state")
         whole = self.run_of(moved, "whole", steps=5)
+        self.assertIn("kept for the device 1.2 MiB", (self.folder / "whole/log.txt").read_text())
         self.run_of(moved, "part", steps=2)
         self.succeed("trun", moved, "--data", self.data, "--no-shuffle", "--steps", 5, "--resume", "part", "--no-release", "--device", "cuda",
                      env=stand_in(mode="checked"))
