@@ -1,6 +1,6 @@
 """Plans for a card that keep state and values on the host have the bits of plans that do not, within both budgets:
 `test_offload.py STANDIN [--all]`."""
-import json
+import os
 import re
 import sys
 import unittest
@@ -25,14 +25,14 @@ SETTINGS = {
 
 
 class Offload(EndToEnd):
-    def tower(self, layers=LAYERS, batch=BATCH):
+    def tower(self, layers=LAYERS, batch=BATCH, width=WIDTH):
         nodes, weights = [], {}
         for i in range(layers):
             last = i + 1 == layers
             nodes.append(models.helper.make_node("MatMul", [f"h{i - 1}" if i else "x", f"w{i}"], [f"s{i}"], f"layer{i}"))
             nodes.append(models.helper.make_node("Tanh", [f"s{i}"], ["prediction" if last else f"h{i}"], f"tanh{i}"))
-            weights[f"w{i}"] = 0.1 * models.random(i, WIDTH, WIDTH)
-        return models.save(self.folder / "tower.onnx", nodes, {"x": [batch, WIDTH]}, {"prediction": [batch, WIDTH]}, weights)
+            weights[f"w{i}"] = 0.1 * models.random(i, width, width)
+        return models.save(self.folder / "tower.onnx", nodes, {"x": [batch, width]}, {"prediction": [batch, width]}, weights)
 
     def setUp(self):
         super().setUp()
@@ -143,6 +143,38 @@ class Offload(EndToEnd):
         for seed in range(3 if ALL else 1):
             self.assertEqual(self.run_of(moved, f"staged-{seed}", "--set", 'checkpoint.staging_bytes="all"', "--checkpoint-every", 1, steps=5,
                                          seed=seed), whole)
+
+    def test_ranks(self):
+        """Each rank keeps its own part on its own host; with shards that is its shard."""
+        for mode, words in [("ddp", []), ("grad_op", ["--set", "parallel.ranks=2"]), ("full", ["--set", "parallel.ranks=2"])]:
+            if mode == "full" and not ALL:
+                continue
+            with self.subTest(mode):
+                files = []
+                for what in ("none", "state"):
+                    plan = self.plan(f"{mode}-{what}", models.SQUARES + ADAMW + "[train]\nclip_norm = 0.1\n", "--set", f"parallel.mode={mode}", *words,
+                                     "--set", f"offload.what={what}", "--entry", "train", model=self.tower(2, width=256))
+                    state = self.report(plan)["offload"]["state_bytes"]
+                    self.assertEqual(state, 0 if what == "none" else 2 * 2 * 256 * 256 * 4 // (1 if mode == "ddp" else 2))
+                    run = self.folder / f"{mode}-{what}-run"
+                    wide = self.save("wide.safetensors", **{name: np.random.default_rng(1).standard_normal((4 * BATCH, 256), np.float32) for name in "xy"})
+                    self.succeed("trun", plan, "--data", wide, "--no-shuffle", "--steps", 2, "--out", run, "--no-release", "--device", "cuda", "--nproc", 2,
+                                 env=os.environ | stand_in(mode="checked", devices=2))
+                    files.append({file.name: file.read_bytes() for file in (run / "checkpoints/step-2").glob("*.safetensors")})
+                self.assertTrue(files[0])
+                self.assertEqual(files[0], files[1])
+
+    def test_phases(self):
+        """Two optimizers in turn, each with state of its own on the host."""
+        recipe = ADAMW + "".join(f'[[phase]]\nname = "{name}"\nparameters = {parameters}\nloss = {{ kind = "mse", of = "prediction", target = "y" }}\n'
+                                 for name, parameters in (("first", '["w0", "w1"]'), ("second", '["w2"]')))
+        model = self.tower(3)
+        results = []
+        for what in ("none", "state"):
+            plan = self.plan(what, recipe, "--set", f"offload.what={what}", "--entry", "train", model=model)
+            self.assertEqual(self.report(plan)["offload"]["state_bytes"], 0 if what == "none" else 2 * 3 * WIDTH * WIDTH * 4)
+            results.append(self.run_of(plan, f"{what}-run", seed=2)[1])
+        self.assertEqual(*results)
 
     def test_what_is_refused(self):
         recipe = self.write("r.toml", models.SQUARES + ADAMW)
