@@ -556,9 +556,8 @@ std::vector<Cost> Climb::transferExtras(const View &view, double price) const {
   for (size_t node = 0; node < count; ++node) {
     const Cost transfer = transferCost(view.problem.nodes[node].bytes, options.linkBytesPerCost);
     const Cost idle = lastUse[node] > node ? start[lastUse[node]] - start[node + 1] : 0;
-    const bool isOffered =
-        std::binary_search(offer->values.begin(), offer->values.end(), view.nodeValue[node]);
-    extra[node] = !isOffered         ? start.back() // dearer than everything else
+    const bool isOffered = std::binary_search(offer->values.begin(), offer->values.end(), view.nodeValue[node]);
+    extra[node] = !isOffered            ? start.back() // dearer than everything else
                   : idle < 2 * transfer ? transfer
                                         : Cost(price * double(transfer) * (1 - double(idle) / double(start.back())));
   }
@@ -589,8 +588,7 @@ void Climb::offload(const View &view) {
     for (unsigned turn = 0; turn < kPrices; ++turn) {
       const double price = turn == 0 ? low : (low + high) / 2;
       const RematSolution solved = rematerialize(problemAt(std::exp2(price)), budget, lighter);
-      const std::optional<Sequence> tight =
-          solved.feasible ? view.sequence(solved.schedule, *offer) : std::nullopt;
+      const std::optional<Sequence> tight = solved.feasible ? view.sequence(solved.schedule, *offer) : std::nullopt;
       if (!tight)
         return;
       if (std::none_of(tight->begin(), tight->end(), [&](int id) { return id >= int(offer->first); })) {

@@ -71,7 +71,7 @@ struct Level {
   std::vector<std::string> moved; ///< variables
   planning::Bytes residentBytes = 0, movedBytes = 0;
   std::vector<Ladder> ladders{};
-  bool climbed = false;
+  bool entered = false, climbed = false;
 
   /// Time of an update within so many bytes, and of each other entry once; nothing if one does not fit.
   std::optional<double> costWithin(planning::Bytes bytes, planning::Bytes hostBytes) const {
@@ -91,6 +91,15 @@ struct Level {
     double cost = 0;
     for (const Ladder &ladder : ladders)
       cost += double(ladder.frontier.points.front().cost) * ladder.calls;
+    return cost;
+  }
+  /// A time that no plan of the level beats.
+  double boundCost() const {
+    double cost = 0;
+    for (const Ladder &ladder : ladders) {
+      const std::array<planning::Cost, 3> channels = planning::costsByChannel(ladder.program);
+      cost += double(*std::max_element(channels.begin(), channels.end())) * ladder.calls;
+    }
     return cost;
   }
   /// The entry that needs most.
@@ -125,7 +134,7 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
       chosen = choose(levels);
       if (!chosen)
         return signalPassFailure();
-    } else if (!chosenByTime()) { // the ladders are asked for, all of them
+    } else if (!chosenByTime() && variants == 1) { // the ladders are asked for, all of them
       for (Level &level : levels)
         if (!level.climbed && failed(climbLevel(level)))
           return signalPassFailure();
@@ -133,7 +142,7 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
     const std::vector<planning::Bytes> capacities = chooseCapacities(*chosen);
     const planning::Bytes hostCapacity = budgetBytes ? hostLimit - chosen->movedBytes : 0;
     for (Level &level : levels)
-      if (&level != chosen && level.climbed)
+      if (&level != chosen && level.entered)
         for (Ladder &ladder : level.ladders)
           ladder.function.erase();
     settle(*chosen);
@@ -175,8 +184,19 @@ private:
       if (count > levels.back().moved.size())
         levels.push_back(std::move(level));
     };
-    if (offload == "auto") // half of the optimizer's state, all of it, and the weights, too
-      add(movable.weights / 2);
+    // Some of the optimizer's state, by bytes, all of it, and the weights, too.
+    planning::Bytes all = 0, some = 0;
+    for (size_t i = 0; i < movable.weights; ++i)
+      all += planning::Bytes(residentBytes(module.lookupSymbol<VariableOp>(movable.names[i])));
+    planning::Bytes share = 8;
+    for (size_t i = 0; i < movable.weights && share > 1 && offload == "auto"; ++i) {
+      some += planning::Bytes(residentBytes(module.lookupSymbol<VariableOp>(movable.names[i])));
+      if (some < all / share)
+        continue;
+      add(i + 1);
+      while (share > 1 && some >= all / share)
+        share /= 2;
+    }
     add(movable.weights);
     if (offload == "auto")
       add(movable.names.size());
@@ -218,7 +238,7 @@ private:
     if (resident.empty())
       for (Ladder &ladder : level.ladders)
         resident.push_back({ladder.function, ladder.entry, ladder.function.getName().str()});
-    level.climbed = true;
+    level.entered = true;
   }
 
   LogicalResult climbLevel(Level &level) {
@@ -232,12 +252,18 @@ private:
     Level *best = nullptr;
     std::optional<double> cost;
     for (Level &level : levels) {
-      if (best && cost && *cost <= levels.front().leastCost())
+      if (best && *cost <= levels.front().leastCost())
         break;
       if (level.movedBytes > hostLimit)
         continue;
-      if (!level.climbed && failed(climbLevel(level)))
-        return nullptr;
+      if (!level.climbed) {
+        enter(level);
+        // Its transfers alone may take longer.
+        if (best && level.boundCost() >= *cost)
+          continue;
+        if (failed(climb(level)))
+          return nullptr;
+      }
       const std::optional<double> own = level.costWithin(planning::Bytes(budgetBytes), hostLimit);
       if (own && (!cost || *own < *cost)) {
         cost = own;
@@ -285,6 +311,7 @@ private:
     for (const Ladder &ladder : level.ladders)
       programs.push_back(&ladder.program);
     std::vector<planning::Frontier> found = planning::frontiers(programs, options);
+    level.climbed = true;
     for (auto [ladder, frontier] : llvm::zip_equal(level.ladders, found)) {
       ladder.frontier = std::move(frontier);
       if (!ladder.frontier.error.empty())
@@ -420,7 +447,7 @@ private:
     };
     for (const Level &level : levels)
       for (const Ladder &one : level.ladders)
-        if (one.entry == ladder.entry)
+        if (level.climbed && one.entry == ladder.entry)
           for (const auto *points : {&one.frontier.points, &one.frontier.offloaded})
             for (const planning::FrontierPoint &point : *points)
               addRow(point, level.movedBytes);

@@ -87,6 +87,30 @@ Expected<BatchName> findBatch(const CompileOptions &options, const std::string &
   return name;
 }
 
+/// Bytes that the smallest plan on the frontiers of all entries takes on its device, state included, with at most
+/// `hostBytes` on the host.
+uint64_t leastBytes(const plan::Plan &plan, uint64_t hostBytes) {
+  const uint64_t state = plan::spaceBytes(plan, plan::RESIDENT) + plan::spaceBytes(plan, plan::HOST_RESIDENT);
+  std::set<uint64_t> choices{0}; // bytes of state on the host, which all entries share
+  for (const plan::Entry &entry : plan.entries())
+    for (const plan::FrontierPoint &point : entry.frontier())
+      choices.insert(point.moved_state_bytes());
+  uint64_t least = UINT64_MAX;
+  for (uint64_t moved : choices) {
+    uint64_t transient = 0;
+    for (const plan::Entry &entry : plan.entries()) {
+      uint64_t own = entry.frontier_size() ? UINT64_MAX : 0;
+      for (const plan::FrontierPoint &point : entry.frontier())
+        if (point.moved_state_bytes() == moved && point.host_bytes() + moved <= hostBytes)
+          own = std::min(own, point.transient_bytes());
+      transient = std::max(transient, own);
+    }
+    if (transient != UINT64_MAX)
+      least = std::min(least, state - moved + transient);
+  }
+  return least;
+}
+
 /// Bytes that the smallest plan of a batch takes, state included.
 Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchName &name, int64_t batch) {
   CompileOptions trial = options;
@@ -101,11 +125,7 @@ Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchName &na
   Expected<CompiledModel> compiled = compileModel(context, trial);
   if (!compiled)
     return compiled.status();
-  uint64_t transient = 0;
-  for (const plan::Entry &entry : compiled->plan.entries())
-    if (entry.frontier_size())
-      transient = std::max(transient, entry.frontier(entry.frontier_size() - 1).transient_bytes());
-  return plan::spaceBytes(compiled->plan, plan::RESIDENT) + transient;
+  return leastBytes(compiled->plan, options.hostBytes ? options.hostBytes : UINT64_MAX);
 }
 
 } // namespace

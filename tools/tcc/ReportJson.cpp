@@ -44,13 +44,15 @@ Json buffersOf(const ProgramMemory &program) {
   return rows;
 }
 
-Json frontierOf(const ProgramMemory &program) {
+Json frontierOf(const plan::Plan &plan, const ProgramMemory &program) {
+  const uint64_t stateBytes = plan::spaceBytes(plan, plan::RESIDENT) + plan::spaceBytes(plan, plan::HOST_RESIDENT);
   Json rows = Json::array();
   for (const plan::FrontierPoint &point : program.program->frontier())
     rows.push_back({{"program", program.name},
                     {"arena_bytes", point.transient_bytes()},
                     {"cost_ns", point.cost()},
                     {"lower_bound_cost_ns", point.lower_bound_cost()},
+                    {"device_bytes", stateBytes - point.moved_state_bytes() + point.transient_bytes()},
                     {"host_bytes", point.host_bytes() + point.moved_state_bytes()},
                     {"moved_state_bytes", point.moved_state_bytes()},
                     {"chosen", point.chosen()}});
@@ -126,7 +128,7 @@ Json memoryOf(const Report &report, bool details) {
     row["lower_bound_bytes"] = entry.lowerBoundBytes();
     row["without_recompute_bytes"] = entry.withoutRecomputeBytes();
     for (const ProgramMemory &program : entry.programs) {
-      for (const Json &point : frontierOf(program))
+      for (const Json &point : frontierOf(plan, program))
         memory["frontier"].push_back(point);
       row["programs"][program.name] = {{"peak_bytes", program.peakBytes},
                                        {"arena_bytes", program.arenaBytes},

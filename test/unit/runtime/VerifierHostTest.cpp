@@ -81,9 +81,7 @@ plan::Plan makeHostPlan() {
 plan::Buffer &buffer(plan::Plan &plan, HostBuffer which) { return *step(plan).mutable_buffers(which); }
 } // namespace
 
-TEST(VerifierHost, AGoodPlan) {
-  EXPECT_EQ(plan::verifyPlan(makeHostPlan(), 5), std::vector<std::string>());
-}
+TEST(VerifierHost, AGoodPlan) { EXPECT_EQ(plan::verifyPlan(makeHostPlan(), 5), std::vector<std::string>()); }
 
 TEST(VerifierHost, TransfersLiveAsLongAsTheyRun) {
   plan::Plan plan = makeHostPlan();

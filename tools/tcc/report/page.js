@@ -149,7 +149,7 @@ map.paint = () => {
 };
 
 const parts = programs.length
-  ? [overview(), memorySection(), recomputation(), frontierSection(), kernels(), overlap(), communication(), workers(), fusion(), attention(), parameters(), elision(), notes()]
+  ? [overview(), memorySection(), recomputation(), onTheHost(), frontierSection(), kernels(), overlap(), communication(), workers(), fusion(), attention(), parameters(), elision(), notes()]
   : [overview(), parameters(), notes()];
 showPage(`${report.model} · plan`, report.model, `for ${report.target} · ${report.entries.join(", ")}`, parts);
 if (programs.length) show(programs.find(program => program.name === memory.program && program.entry === "train") || programs.find(program => program.entry === "train") || programs[0]);

@@ -49,16 +49,39 @@ function recomputation() {
     }).element);
 }
 
+function onTheHost() {
+  const moved = report.offload;
+  if (!moved.values.length) return null;
+  return section("on-the-host", "On the host", `${countText(moved.values.length, "tensor")} of the card in ${data.counted}`,
+    el("div", { style: "margin-top: 10px" }, figures([
+      figure("state", bytesText(moved.state_bytes), "fetched by updates, and stored"),
+      figure("values", bytesText(moved.value_bytes), "between forward and backward pass"),
+      figure("stored", bytesText(moved.stored_bytes), `and ${bytesText(moved.fetched_bytes)} fetched`),
+      figure("transfers", timeText(moved.transfer_ns), "by the plan's rate"),
+      figure("waited for", timeText(moved.waited_ns), "the rest is beside other work")])),
+    new Table({
+      rows: moved.values, noun: "tensor", shown: 20, sort: { column: 2, down: true }, columns: [
+        { label: "variable, or node of a value", kind: "name", value: row => row.name },
+        { label: "kind", value: row => row.kind },
+        { label: "bytes", kind: "number", value: row => row.bytes, text: row => bytesText(row.bytes) },
+        { label: "program", value: row => row.program, hide: "small" },
+        { label: "stores", kind: "number", value: row => row.stores, text: row => String(row.stores) },
+        { label: "fetches", kind: "number", value: row => row.fetches, text: row => String(row.fetches) }]
+    }).element);
+}
+
 // A section about the program that is shown; filled again when another one is shown.
 function frontierSection() {
   if (!programs.some(program => program.raw.frontier.length > 1) && !memory.variants.length) return null;
   const chart = new Frontier(), plot = el("div", { class: "plots" }, el("figure", {}, el("figcaption", {}, el("b", {}, "Time and memory"),
-    el("span", {}, "● packed plans"), el("span", {}, "– – no schedule within these bytes costs less")), chart.canvas));
+    el("span", {}, "● packed plans"), programs.some(program => program.raw.frontier.some(point => point.host_bytes)) ? el("span", {}, "■ with memory on the host") : null,
+    el("span", {}, "– – no schedule within these bytes costs less")), chart.canvas));
   const least = () => Math.max(1, Math.min(...view.program.raw.frontier.map(point => point.cost_ns)));
   const table = new Table({
     rows: [], noun: "point", filter: false, columns: [
       { label: "arena", kind: "number", value: row => row.arena_bytes, text: row => bytesText(row.arena_bytes) },
-      { label: "trun allocates", kind: "number", value: row => row.arena_bytes, text: row => bytesText(memory.resident_bytes + row.arena_bytes), hide: "middle" },
+      { label: "trun allocates", kind: "number", value: row => row.device_bytes, text: row => bytesText(row.device_bytes), hide: "middle" },
+      { label: "on the host", kind: "number", value: row => row.host_bytes, text: row => row.host_bytes ? bytesText(row.host_bytes) : "–", hide: "middle" },
       { label: "cost", kind: "number", value: row => row.cost_ns, text: row => timeText(row.cost_ns, 3) },
       { label: "more than the least", kind: "number", value: row => row.cost_ns, text: row => percentText(row.cost_ns / least() - 1), hide: "small" },
       { label: "lower bound", kind: "number", value: row => row.lower_bound_cost_ns, text: row => row.lower_bound_cost_ns ? timeText(row.lower_bound_cost_ns, 3) : "–" },
