@@ -53,7 +53,8 @@ void readInPlace(func::FuncOp function, const target::Target &target) {
   }
 }
 
-/// A matrix in 4 bits behind views: strides[d] is the distance of its codes along dimension d of the value.
+/// A matrix in 4 bits behind views, and behind a cast to bf16: strides[d] is the distance of its codes along dimension
+/// d of the value.
 struct Codes {
   UnpackOp unpack;
   llvm::SmallVector<int64_t> strides;
@@ -61,6 +62,10 @@ struct Codes {
 std::optional<Codes> codesOf(Value value) {
   if (auto unpack = value.getDefiningOp<UnpackOp>(); unpack && !unpack.getIndices())
     return Codes{unpack, llvm::SmallVector<int64_t>(unpack.getStrides())};
+  // The call rounds as the cast does; the product's other factor is bf16, too.
+  if (auto cast = value.getDefiningOp<CastOp>())
+    return elementTypeOf(value).isBF16() && elementTypeOf(cast.getInput()).isF32() ? codesOf(cast.getInput())
+                                                                                   : std::nullopt;
   Operation *view = value.getDefiningOp();
   auto reshape = dyn_cast_or_null<ReshapeOp>(view);
   auto transpose = dyn_cast_or_null<TransposeOp>(view);
@@ -95,8 +100,7 @@ std::optional<Codes> codesOf(Value value) {
 void readCodes(func::FuncOp function, const target::Target &target) {
   for (auto product : llvm::make_early_inc_range(function.getOps<MatMulOp>())) {
     std::optional<Codes> codes = codesOf(product.getRhs());
-    if (!codes || product.getAddend() || shapeOf(product.getRhs())[0] != 1 ||
-        !elementTypeOf(product.getResult()).isF32())
+    if (!codes || product.getAddend() || shapeOf(product.getRhs())[0] != 1)
       continue;
     int64_t k = codes->strides[1], n = codes->strides[2];
     if (product.getTransB())

@@ -115,7 +115,7 @@ private:
     packed::unpackColumns(panel,
                           {reinterpret_cast<const uint8_t *>(tile.b), tile.scales, codes,
                            columns.at * codes.kStride + (tile.j0 + columns.column) * codes.columnStride},
-                          columns.count, columns.k);
+                          design.elementsOfB, columns.count, columns.k);
   }
 
   void multiplyTile(const Tile &tile, char *slot) const {

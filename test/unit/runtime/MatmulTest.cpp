@@ -2,6 +2,7 @@
 #include "LibraryFixture.h"
 #include "runtime/plan/FourBits.h"
 
+#include <bit>
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -132,8 +133,10 @@ TEST(Matmul, PanelsHaveTheSameBitsWithAvx2Alone) {
 TEST(Matmul, FourBitsHaveTheBitsOfTheWidenedMatrix) {
   for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(7, 5, 3), std::tuple(33, 17, 65), std::tuple(131, 259, 67),
                          std::tuple(70, 130, 1100), std::tuple(48, 96, 256)})
-    for (int form = 0; form < 16; ++form) {
-      const bool alongK = form & 1, transA = form & 2;
+    for (int form = 0; form < 64; ++form) {
+      const bool alongK = form & 1, transA = form & 2, narrow = form & 16, narrowC = narrow && form & 32;
+      if (!narrow && form & 32)
+        continue;
       const auto code = form & 4 ? plan::FourBits::NF4 : plan::FourBits::INT4;
       const int64_t dims[] = {k, n};
       const bool inRow[] = {alongK, !alongK};
@@ -144,8 +147,16 @@ TEST(Matmul, FourBitsHaveTheBitsOfTheWidenedMatrix) {
       const auto wide = plan::widenFourBits(std::as_bytes(std::span(packed->bytes)),
                                             std::as_bytes(std::span(packed->scales)), layout, plan::F32);
       std::memcpy(b.get(), wide.data(), wide.size());
+      if (narrow)
+        for (size_t i = a.size(); i-- > 0;) // read as bf16: two in the place of one
+          a[i] =
+              std::bit_cast<float>(std::bit_cast<uint32_t>(a[i]) & 0xffff0000U | std::bit_cast<uint32_t>(a[i]) >> 16);
       auto run = [&](bool unpacks) {
         plan::MatmulCall call = matmulCall(1, m, n, k, transA, false);
+        call.set_dtype(narrow ? plan::BF16 : plan::F32);
+        call.set_result_dtype(narrowC ? plan::BF16 : plan::F32);
+        call.set_widened(narrow && !runtime::multipliesBf16(test::levelOfTest()));
+        call.set_rounds_b(narrow && !unpacks);
         call.set_implementation(plan::MatmulCall::PANELS);
         call.set_tile_batch(1);
         call.set_tile_m(std::min(m, 48));
