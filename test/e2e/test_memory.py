@@ -131,6 +131,23 @@ class Memory(EndToEnd):
         words = [BIN / "trun", "eval", plan, "--data", data, "--threads", 1]
         self.check_explained(self.peak_of(words), plan, data)
 
+    def test_a_base_in_4_bits_is_never_widened(self):
+        """A frozen head that takes 36 MiB: a copy of it in bf16 would take 128 MiB, in the arena or beside it."""
+        model = models.classifier(self.folder / "m.onnx", 8, 4096, 16384)
+        x = np.random.default_rng(1).standard_normal((8, 4096)).astype(np.float32)
+        data = self.save("d.safetensors", x=x, y=np.arange(8))
+        for precision in ("f32", "bf16"):
+            with self.subTest(precision):
+                plan = self.compile(model, "--set", 'loss.kind="cross_entropy"', "--set", 'loss.target="y"', "--set",
+                                    'adapter.targets=["w"]', "--set", "adapter.rank=4", "--set", 'adapter.base="nf4"', "--precision",
+                                    precision, "--entry", "train")
+                memory = self.report(plan)["memory"]
+                explained = sum(memory[k] for k in ("arena_bytes", "resident_bytes", "host_bytes", "library_bytes", "process_bytes"))
+                self.assertLess(explained, 96 << 20)
+                words = [BIN / "trun", plan, "--data", data, "--steps", 2, "--threads", 1, "--no-release", "--out",
+                         self.folder / f"run-{precision}"]
+                self.assertLess(self.peak_of(words), explained + data.stat().st_size + (16 << 20))
+
     def test_a_trained_model_is_written_within_the_report(self):
         """Weights are streamed into the checkpoint and into model.onnx, whether they were trained or frozen."""
         recipe = self.write("r.toml", '[loss]\nkind = "cross_entropy"\ntarget = "y"\n[optimizer]\nkind = "sgd"\n')
