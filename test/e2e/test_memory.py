@@ -144,9 +144,9 @@ class Memory(EndToEnd):
                 memory = self.report(plan)["memory"]
                 explained = sum(memory[k] for k in ("arena_bytes", "resident_bytes", "host_bytes", "library_bytes", "process_bytes"))
                 self.assertLess(explained, 96 << 20)
-                words = [BIN / "trun", plan, "--data", data, "--steps", 2, "--threads", 1, "--no-release", "--out",
-                         self.folder / f"run-{precision}"]
-                self.assertLess(self.peak_of(words), explained + data.stat().st_size + (16 << 20))
+                # The codes are in memory twice while model.onnx is written, a few rows at a time.
+                self.assertLess(self.peak_resident(plan, data, f"run-{precision}"), explained + data.stat().st_size + (56 << 20))
+                self.assertGreater((self.folder / f"run-{precision}" / "model.onnx").stat().st_size, 4 * 4096 * 16384)
 
     def test_a_trained_model_is_written_within_the_report(self):
         """Weights are streamed into the checkpoint and into model.onnx, whether they were trained or frozen."""
