@@ -513,6 +513,12 @@ bool isDequantized(const std::string &domain, const std::string &op) {
   return (domain.empty() || domain == "com.microsoft") && Dequantization::handlers().count(op);
 }
 
-Expected<std::vector<std::string>> dequantize(OnnxFile &file) { return Dequantization(file).run(); }
+Expected<std::vector<std::string>> dequantize(OnnxFile &file) {
+  for (const auto &[name, initializer] : file.initializers)
+    if (initializer.inFourBits())
+      return error("{}: --dequantize: initializer \"{}\": {}", file.path, name,
+                   unreadQuantizedType(initializer.packedType));
+  return Dequantization(file).run();
+}
 
 } // namespace tcc::frontend

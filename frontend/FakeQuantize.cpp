@@ -528,7 +528,7 @@ std::vector<std::string> Rewriting::run() {
     outermost.insert(&node);
   std::vector<std::string> names;
   for (const auto &[name, initializer] : file.initializers)
-    if (integerRange(initializer.type) && !file.ties.count(name) && !readers[name].empty())
+    if (integerRange(initializer.type) && !initializer.inFourBits() && !file.ties.count(name) && !readers[name].empty())
       names.push_back(name);
   for (const NodeProto *node : nodes)
     if (const OnnxInitializer *constant = constants.find(inputOf(*node, 0));

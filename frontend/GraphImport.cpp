@@ -72,8 +72,15 @@ Expected<Slot> GraphImport::lookUp(const std::string &name, Location loc) {
     value = train::ConstantOp::create(
         builder, loc, importedElements(&context, initializer.dims, initializer.type, *bytes, options.forceF64));
   }
+  Slot slot{value, std::nullopt};
+  if (initializer.inFourBits()) {
+    slot.fourBits = FourBitTensor{value, Shape(initializer.elements.begin(), initializer.elements.end()),
+                                  initializer.packedType == onnx::TensorProto::INT4};
+    slot.tensor = nullptr;
+    slot.unusable = "a tensor of 4-bit integers, which DequantizeLinear and GatherBlockQuantized alone read";
+  }
   // One read for the whole program, even if an inner scope asks for it first.
-  return passGates(0, scopes.front().slots[name] = Slot{value, std::nullopt});
+  return passGates(0, scopes.front().slots[name] = slot);
 }
 
 /// The value; if the gate is false, no gradient flows through it.
@@ -235,7 +242,7 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
     Expected<Slot> slot = lookUp(input, n.loc);
     if (!slot)
       return problem(slot.status());
-    if (entry && !slot->unusable.empty() && !entry->sequences)
+    if (entry && !slot->unusable.empty() && !entry->sequences && !(slot->fourBits && entry->fourBits))
       return problem(error("its input \"{}\" is {}", input, slot->unusable));
     if (entry && slot->sequence && !entry->sequences)
       return problem(error("its input \"{}\" is a sequence; only ops on sequences take one", input));

@@ -418,14 +418,18 @@ PrepareOptions prepareOptions(const ImportOptions &options) {
   return prepare;
 }
 
-/// Tells, from the table of ops, which inputs of a node are read at compile time.
-ReadWhenCompiling compileTimeReads(const PreparedModel &model) {
+/// Tells, from the table of ops, what becomes of a node's inputs.
+UseOfInput inputUses(const PreparedModel &model) {
   return [&opsets = model.opsets](const onnx::NodeProto &node, int input) {
     const std::string domain = canonicalDomain(node.domain());
     auto version = opsets.find(domain);
     const OpEntry *entry =
         findOp(domain, node.op_type(), version == opsets.end() ? (domain.empty() ? kNewestOpset : 1) : version->second);
-    return entry && entry->reads(input);
+    return !entry                  ? InputUse::Value
+           : entry->codes == input ? InputUse::FourBits
+           : !entry->reads(input)  ? InputUse::Value
+           : entry->fourBits       ? InputUse::Steps
+                                   : InputUse::WhenCompiling;
   };
 }
 
@@ -531,7 +535,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   for (onnx::FunctionProto &function : prepared.functions)
     dropFakeQuantize(function);
   TCC_TRY(rounded, fakeQuantize(*file, prepared.graph, options.model, options.where));
-  TCC_TRY(roles, decideRoles(*file, prepared.graph, options.model, options.where, compileTimeReads(prepared)));
+  TCC_TRY(roles, decideRoles(*file, prepared.graph, options.model, options.where, inputUses(prepared)));
 
   GraphImport import(context, *file, prepared, roles, options);
   Expected<OwningOpRef<ModuleOp>> module = import.run();

@@ -18,7 +18,7 @@ PrepareOptions prepareOptions(const ImportOptions &options);
 Expected<std::vector<std::string>> readQuantization(OnnxFile &file, const ImportOptions &options);
 std::string problemOfShapes(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
                             const std::map<std::string, std::vector<int64_t>> &shapes);
-ReadWhenCompiling compileTimeReads(const PreparedModel &model);
+UseOfInput inputUses(const PreparedModel &model);
 std::string unsaidOf(const OnnxFile &file, const onnx::GraphProto &graph, const Roles &roles,
                      const ModelSettings &settings);
 
@@ -100,12 +100,16 @@ static std::string initializersText(const OnnxFile &file, const Roles &roles, co
     const size_t kind = size_t(list);
     ++count[kind];
     bytes[kind] += initializer.bytes;
-    elements[kind] += initializer.bytes / std::max<uint64_t>(1, onnxElementBytes(initializer.type));
-    rows[kind] += fmt::format("  {:<48} {:<8} {:<18} {:>10}{}  {}\n", name, onnxTypeName(initializer.type),
-                              fmt::format("[{}]", fmt::join(initializer.dims, ", ")), bytesText(initializer.bytes),
-                              initializer.external() ? "  external" : "", reason);
-    result.initializers.push_back({name, onnxTypeName(initializer.type), initializer.dims, initializer.bytes,
-                                   listName(list), reason, foldedFrom});
+    const std::string type = onnxTypeName(initializer.declaredType());
+    const std::vector<int64_t> &dims = initializer.declaredDims();
+    const auto known = roles.initializers.find(name);
+    elements[kind] += known != roles.initializers.end() && known->second.fourBits
+                          ? 2 * initializer.bytes
+                          : initializer.bytes / std::max<uint64_t>(1, onnxElementBytes(initializer.type));
+    rows[kind] +=
+        fmt::format("  {:<48} {:<8} {:<18} {:>10}{}  {}\n", name, type, fmt::format("[{}]", fmt::join(dims, ", ")),
+                    bytesText(initializer.bytes), initializer.external() ? "  external" : "", reason);
+    result.initializers.push_back({name, type, dims, initializer.bytes, listName(list), reason, foldedFrom});
   };
   for (const auto &[name, initializer] : file.initializers) {
     const InitializerRole &role = roles.initializers.at(name);
@@ -115,7 +119,7 @@ static std::string initializersText(const OnnxFile &file, const Roles &roles, co
       ++unread;
       continue;
     }
-    if (isFloatType(initializer.type))
+    if (isFloatType(initializer.type) || role.fourBits)
       add(name, initializer, role.list, role.sign, role.display);
     else
       ++others;
@@ -153,7 +157,7 @@ Expected<Inspection> inspectModel(mlir::MLIRContext &context, const std::string 
   for (onnx::FunctionProto &function : model.functions)
     dropFakeQuantize(function);
   TCC_TRY(rounded, fakeQuantize(file, model.graph, options.model, options.where));
-  TCC_TRY(roles, decideRoles(file, model.graph, options.model, options.where, compileTimeReads(model)));
+  TCC_TRY(roles, decideRoles(file, model.graph, options.model, options.where, inputUses(model)));
 
   std::string text = fmt::format("{}: IR version {}", file.name, file.model.ir_version());
   for (const onnx::OperatorSetIdProto &set : file.model.opset_import()) {

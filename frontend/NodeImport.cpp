@@ -13,11 +13,11 @@ namespace tcc::frontend {
 
 std::span<const std::span<const OpEntry>> opFamilies() {
   static const std::span<const OpEntry> families[] = {
-      activationOps(),       arithmeticOps(),    constantOps(),     contractionOps(), indexingOps(),  lossOps(),
-      movementOps(),         normalizationOps(), reductionOps(),    selectionOps(),   sequenceOps(),  shapeOps(),
-      windowOps(),           gridOps(),          patchOps(),        regionOps(),      resampleOps(),  signalOps(),
-      recurrentOps(),        modeOps(),          quantizationOps(), randomOps(),      attentionOps(), contribOps(),
-      contribAttentionOps(), textOps(),          trainingOps(),     controlFlowOps()};
+      activationOps(),       arithmeticOps(),    constantOps(),     contractionOps(), indexingOps(),   lossOps(),
+      movementOps(),         normalizationOps(), reductionOps(),    selectionOps(),   sequenceOps(),   shapeOps(),
+      windowOps(),           gridOps(),          patchOps(),        regionOps(),      resampleOps(),   signalOps(),
+      recurrentOps(),        modeOps(),          quantizationOps(), randomOps(),      attentionOps(),  contribOps(),
+      contribAttentionOps(), fourBitOps(),       textOps(),         trainingOps(),    controlFlowOps()};
   return families;
 }
 

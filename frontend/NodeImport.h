@@ -28,6 +28,13 @@ namespace tcc::frontend {
 
 using Shape = llvm::SmallVector<int64_t>;
 
+/// A tensor of 4-bit integers: two in each byte, the first in the lower half.
+struct FourBitTensor {
+  mlir::Value bytes; ///< ui8, of rank 1
+  Shape shape;
+  bool isSigned = false;
+};
+
 /// The value of an ONNX name.
 struct Slot {
   Slot() = default;
@@ -36,6 +43,7 @@ struct Slot {
 
   mlir::Value tensor;                                       ///< null for a sequence, and for an absent optional
   std::optional<llvm::SmallVector<mlir::Value>> sequence;
+  std::optional<FourBitTensor> fourBits; ///< `tensor` is null then, and the slot unusable but for ops that read 4 bits
   std::string unusable;  ///< why it cannot be an input of an op, such as a constant of strings
   bool failed = false;   ///< the import of its node failed and was reported; its readers are skipped
 };

@@ -91,11 +91,19 @@ std::string shortShape(const std::vector<int64_t> &dims) {
                      shown < dims.size() ? ", …" : "");
 }
 
-/// The checked type and size of a tensor.
-Expected<OnnxInitializer> describe(const TensorProto &tensor) {
+/// The checked type and size of a tensor; `packs`: of 4-bit integers, too.
+Expected<OnnxInitializer> describe(const TensorProto &tensor, bool packs = false) {
   OnnxInitializer result;
   result.type = tensor.data_type();
   result.dims.assign(tensor.dims().begin(), tensor.dims().end());
+  if (packs && (result.type == TensorProto::INT4 || result.type == TensorProto::UINT4)) {
+    if (std::string problem = tensorProblem(result.dims, 1); !problem.empty())
+      return error("its shape [{}] is not valid: {}", shortShape(result.dims), problem);
+    result.packedType = std::exchange(result.type, TensorProto::UINT8);
+    result.bytes = (saturatingProduct(result.dims) + 1) / 2;
+    result.elements = std::exchange(result.dims, {int64_t(result.bytes)});
+    return result;
+  }
   uint64_t element = onnxElementBytes(result.type);
   if (std::string unread = unreadQuantizedType(result.type); !element && !unread.empty())
     return error("{}", unread);
@@ -234,7 +242,7 @@ template <typename Container> void readNotes(const Container &properties, OnnxIn
       initializer.kind = property.value();
     else if (property.key() == "pkg.torch.export.graph_signature.InputSpec.persistent")
       initializer.persistent = property.value();
-    else if (property.key() == "pkg.onnxscript.optimizer.folded_from")
+    else if (property.key() == kFoldedFromNote)
       initializer.foldedFrom = quotedNames(property.value());
   }
 }
@@ -242,7 +250,7 @@ template <typename Container> void readNotes(const Container &properties, OnnxIn
 } // namespace
 
 Expected<OnnxInitializer> takeTensor(TensorProto &tensor, const std::string &folder, bool absent) {
-  Expected<OnnxInitializer> described = describe(tensor);
+  Expected<OnnxInitializer> described = describe(tensor, /*packs=*/true);
   if (!described)
     return described.status();
   if (tensor.data_location() == TensorProto::EXTERNAL) {

@@ -36,8 +36,15 @@ struct OnnxInitializer {
   bool fixed = false;                  ///< an input that the recipe fixes
   std::string code;                    ///< a constant of the model's code: the node that reads it (MergedReads.h)
   std::string home;                    ///< if no initializer: "a Constant node", "the graph of If_0/body"
+  // INT4 and UINT4 count as UINT8 of rank 1, two elements in each byte:
+  int32_t packedType = 0;        ///< INT4 or UINT4; 0: any other type
+  std::vector<int64_t> elements; ///< the shape of such a tensor
 
   bool external() const { return !file.empty(); }
+  bool inFourBits() const { return packedType != 0; }
+  // As the file declares it.
+  int32_t declaredType() const { return inFourBits() ? packedType : type; }
+  const std::vector<int64_t> &declaredDims() const { return inFourBits() ? elements : dims; }
 };
 
 /// A part of a torch module's state, by the notes of torch.export.
@@ -107,6 +114,8 @@ Expected<std::string> tensorBytes(const onnx::TensorProto &tensor);
 /// A sparse tensor in dense form. Errors: as tensorBytes, more than `mostBytes`, and indices out of range.
 Expected<onnx::TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_t mostBytes);
 
+/// The note at a value that lists the values it was computed from.
+inline constexpr const char *kFoldedFromNote = "pkg.onnxscript.optimizer.folded_from";
 /// The strings of a list "['a', 'b']", as torch writes them into notes.
 std::vector<std::string> quotedNames(const std::string &text);
 

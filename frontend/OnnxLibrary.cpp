@@ -411,8 +411,8 @@ void showInitializers(const OnnxFile &file, onnx::GraphProto &graph) {
     if (initializer.bytes <= kVisibleBytes && !initializer.external()) {
       onnx::TensorProto &tensor = *graph.add_initializer();
       tensor.set_name(name);
-      tensor.set_data_type(initializer.type);
-      for (int64_t dim : initializer.dims)
+      tensor.set_data_type(initializer.declaredType());
+      for (int64_t dim : initializer.declaredDims())
         tensor.add_dims(dim);
       tensor.set_raw_data(initializer.data);
     }
@@ -422,9 +422,9 @@ void showInitializers(const OnnxFile &file, onnx::GraphProto &graph) {
     onnx::ValueInfoProto &input = *graph.add_input();
     input.set_name(name);
     onnx::TypeProto_Tensor &type = *input.mutable_type()->mutable_tensor_type();
-    type.set_elem_type(initializer.type);
+    type.set_elem_type(initializer.declaredType());
     type.mutable_shape();
-    for (int64_t dim : initializer.dims)
+    for (int64_t dim : initializer.declaredDims())
       type.mutable_shape()->add_dim()->set_dim_value(dim);
   }
 }
@@ -436,9 +436,8 @@ std::string helpFor(const std::string &domain, const std::string &op) {
     return "convert the quantised model to floating point with --dequantize";
   if (domain == "com.microsoft" &&
       (op.ends_with("NBits") || op.ends_with("Bnb4") || op.find("BlockQuantized") != op.npos))
-    return "weights of 4 bits and quantisation in blocks are not read; export the floating-point model, or one with "
-           "8-bit "
-           "weights";
+    return "of the ops on weights of 4 bits, MatMulNBits, GatherBlockQuantized and DequantizeLinear are read; quantise "
+           "to one of these, or export the floating-point model";
   if (domain.empty()) {
     if (op.find("Optional") != op.npos)
       return "optional values are not supported; give the value itself, and leave out what may be absent";

@@ -27,12 +27,21 @@ struct OpEntry {
   bool sequences = false;        ///< takes sequences of tensors as inputs
   bool ofConstants = false;      ///< takes only constants, since the result's shape depends on their values
   uint32_t numbers = 0;          ///< one bit per input: the input may be floating-point and is read at compile time
+  bool fourBits = false;         ///< takes tensors of 4-bit integers
+  int codes = -1; ///< an input of UINT8 that is a weight in 4 bits, two elements in each byte; −1: none
 
   /// The entry of an importer that reads these inputs at compile time, so that they are no weights. Integer inputs
   /// never are weights, and need not be listed.
   template <typename... Positions> constexpr OpEntry reading(Positions... positions) const {
     OpEntry entry = *this;
     entry.numbers = (0u | ... | (1u << positions));
+    return entry;
+  }
+  /// The entry of an importer that reads tensors of 4-bit integers, and one input that may hold two in each byte.
+  constexpr OpEntry packed(int position = -1) const {
+    OpEntry entry = *this;
+    entry.fourBits = true;
+    entry.codes = position;
     return entry;
   }
   bool reads(int input) const { return input >= 0 && input < 32 && (numbers >> input & 1); }
@@ -47,6 +56,7 @@ std::span<const OpEntry> contribAttentionOps();
 std::span<const OpEntry> contribOps();
 std::span<const OpEntry> contractionOps();
 std::span<const OpEntry> controlFlowOps();
+std::span<const OpEntry> fourBitOps();
 std::span<const OpEntry> gridOps();
 std::span<const OpEntry> indexingOps();
 std::span<const OpEntry> lossOps();

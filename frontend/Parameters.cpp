@@ -28,8 +28,8 @@ bool selects(const std::string &glob, const std::string &name, const Initializer
 class Decision {
 public:
   Decision(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
-           const std::map<std::string, std::string> &where, const ReadWhenCompiling &readWhenCompiling)
-      : file(file), graph(graph), settings(settings), where(where), readWhenCompiling(readWhenCompiling) {}
+           const std::map<std::string, std::string> &where, const UseOfInput &useOfInput)
+      : file(file), graph(graph), settings(settings), where(where), useOfInput(useOfInput) {}
 
   Expected<Roles> run() {
     if (Status status = describe(); !status.ok())
@@ -52,7 +52,7 @@ private:
     for (const onnx::NodeProto &node : graph.node())
       values.insert(node.output().begin(), node.output().end());
     std::map<std::string, TorchShape> shapes = torchShapes(file, graph);
-    reads = weightReads(file, graph, readWhenCompiling);
+    reads = weightReads(file, graph, useOfInput);
     auto functions = foldedFunctions(file, graph);
     if (!functions)
       return functions.status();
@@ -101,6 +101,13 @@ private:
       described |= initializer.kind == "PARAMETER" || !initializer.foldedFrom.empty();
     for (const auto &[name, initializer] : file.initializers) {
       InitializerRole &role = roles.initializers[name];
+      if (initializer.inFourBits() || (reads.at(name).fourBits && initializer.type == onnx::TensorProto::UINT8)) {
+        role.role = Role::Frozen;
+        role.list = List::Frozen;
+        role.fourBits = true;
+        role.sign = "stored in 4 bits";
+        continue;
+      }
       const bool statistic = role.lifted;
       Expected<Sign> sign = untrainedSign(name, initializer, role);
       if (!sign)
@@ -162,7 +169,9 @@ private:
     if (role.lifted)
       return Sign{List::Buffer, fmt::format("running statistic of {}", role.node)};
     if (isNumber(name))
-      return Sign{List::Constant, fmt::format("{}, which is read at compile time", reads.at(name).reader)};
+      return Sign{List::Constant, fmt::format("{}, {}", reads.at(name).reader,
+                                              reads.at(name).steps ? "scales or zero points of quantised values"
+                                                                   : "which is read at compile time")};
     if (initializer.kind == "PARAMETER")
       return Sign();
     if (!initializer.kind.empty())
@@ -342,7 +351,7 @@ private:
   const onnx::GraphProto &graph;
   const ModelSettings &settings;
   const std::map<std::string, std::string> &where;
-  const ReadWhenCompiling &readWhenCompiling;
+  const UseOfInput &useOfInput;
   std::map<std::string, WeightReads> reads;
   std::map<std::string, std::vector<std::string>> buffers; ///< by initializer: buffers that it was computed from
   bool described = false;
@@ -357,9 +366,8 @@ const char *listName(List list) {
 }
 
 Expected<Roles> decideRoles(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
-                            const std::map<std::string, std::string> &where,
-                            const ReadWhenCompiling &readWhenCompiling) {
-  return Decision(file, graph, settings, where, readWhenCompiling).run();
+                            const std::map<std::string, std::string> &where, const UseOfInput &useOfInput) {
+  return Decision(file, graph, settings, where, useOfInput).run();
 }
 
 bool isTrained(const Roles &roles, const std::string &name) {

@@ -40,6 +40,7 @@ struct InitializerRole {
   TorchShape torch;              ///< its shape in the module
   std::string torchName;         ///< its parameter's name in the module, if that differs and is certain
   bool namedByNode = false;      ///< `torchName` follows from its reader's name only
+  bool fourBits = false;         ///< a weight, or its zero points, that the file stores in 4 bits
   bool computed = false;         ///< no part of the module's state, by the exporter's notes
 };
 
@@ -55,8 +56,7 @@ constexpr uint64_t kConstantBytes = 64 * 1024;
 /// `graph` is the prepared one. Errors: a glob of the recipe that matches nothing, with its place (`where`, by key) and
 /// the nearest names.
 Expected<Roles> decideRoles(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
-                                  const std::map<std::string, std::string> &where,
-                                  const ReadWhenCompiling &readWhenCompiling);
+                            const std::map<std::string, std::string> &where, const UseOfInput &useOfInput);
 
 /// True if an initializer of that name is a parameter.
 bool isTrained(const Roles &roles, const std::string &name);

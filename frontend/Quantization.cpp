@@ -37,8 +37,12 @@ std::optional<IntegerRange> integerRange(int32_t type) {
 
 std::string unreadQuantizedType(int32_t type) {
   const std::string name = onnxTypeName(type);
-  if (name.starts_with("FLOAT8") || name.starts_with("FLOAT4") || name.starts_with("INT4") ||
-      name.starts_with("UINT4") || name.starts_with("INT2") || name == "UINT2")
+  if (type == TensorProto::INT4 || type == TensorProto::UINT4)
+    return fmt::format("quantised values of type {} are read without --dequantize, and from initializers that "
+                       "DequantizeLinear or GatherBlockQuantized reads: store the tensor as one, quantise the model to "
+                       "8-bit integers, or export the floating-point model",
+                       name);
+  if (name.starts_with("FLOAT8") || name.starts_with("FLOAT4") || name.starts_with("INT2") || name == "UINT2")
     return fmt::format(
         "quantised values of type {} are not read, only INT8 and UINT8 (INT32 for biases): quantise the model "
         "to 8-bit integers, or export the floating-point model",

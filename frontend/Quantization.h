@@ -20,7 +20,8 @@ struct IntegerRange {
 /// Of INT8, UINT8, INT16, UINT16 and INT32; nothing for other types.
 std::optional<IntegerRange> integerRange(int32_t onnxType);
 
-/// Why a quantised type is not read: 4-bit integers and 8-bit floats; empty for all other types.
+/// Why a quantised type is not read where 4-bit integers are none of a weight, and of 8-bit floats; empty for all other
+/// types.
 std::string unreadQuantizedType(int32_t onnxType);
 
 /// The values of a graph that are known before it runs: its initializers, its Constant nodes, and Cast and Identity of

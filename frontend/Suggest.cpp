@@ -441,9 +441,9 @@ private:
     std::string out =
         fmt::format("# A recipe for {}, by what its graph shows. Lines with \"check\" are guesses.\n", file.name);
     std::vector<std::string> frozen, doubtful;
-    uint64_t trained = 0;
+    uint64_t trained = 0, stored = 0; // stored: in 4 bits
     for (const auto &[name, initializer] : model.initializers) {
-      trained += !initializer.constant;
+      (initializer.type.dtype() == plan::U8 ? stored : trained) += !initializer.constant;
       if (initializer.constant && model.module->lookupSymbol<train::VariableOp>(name))
         frozen.push_back(fmt::format("{} ({})", name, initializer.sign));
       if (initializer.sign.starts_with("doubtful"))
@@ -475,12 +475,16 @@ private:
       inside += fmt::format("# frozen: {}\n", listed(frozen));
     if (!doubtful.empty())
       inside += fmt::format("# check: trained, though they may be constants: {}\n", listed(doubtful));
-    if (trained == 0)
+    if (trained + stored == 0)
       inside += "# check: nothing of the file looks like a weight; name what to train in trainable\n";
     if (!inside.empty())
       out += "\n[model]\n" + inside;
     out += "\n[loss]\n" + loss;
     out += "\n[optimizer]\nkind = \"adamw\"\nlr = 1e-3  # check: a tenth of it where the weights are trained already\n";
+    if (stored)
+      out += "\n# Weights of 4 bits stay as they are; adapters are trained beside them.\n[adapter]\ntargets = [\"*\"]  "
+             "# check: "
+             "the matrices to adapt\nrank = 4\nalpha = 8\n";
     if (!axes.empty()) {
       out += "\n[data.batch_axis]\n";
       for (const auto &[name, axis] : axes)

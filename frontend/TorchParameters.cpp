@@ -78,7 +78,11 @@ struct Reader {
 
 class Names {
 public:
-  Names(const OnnxFile &file, const onnx::GraphProto &graph, Roles &roles) : file(file), roles(roles) { visit(graph); }
+  Names(const OnnxFile &file, const onnx::GraphProto &graph, Roles &roles) : file(file), roles(roles) {
+    visit(graph);
+    for (const onnx::ValueInfoProto &value : file.model.graph().value_info())
+      declared[value.name()] = &value;
+  }
 
   void run() {
     std::map<std::string, std::vector<std::string>> claims; // initializers by name in torch
@@ -108,9 +112,10 @@ private:
     }
   }
 
-  /// A constant of the code, or a buffer that state_dict omits. Only torch's notes tell them apart from parameters.
+  /// A constant of the code, or a buffer that state_dict omits. Only torch's notes tell them apart from parameters. A
+  /// module has no parameter that is a weight's 4-bit integers.
   static bool isComputed(const OnnxInitializer &initializer, const InitializerRole &role) {
-    if (!initializer.code.empty())
+    if (!initializer.code.empty() || role.fourBits)
       return true;
     if (initializer.kind == "BUFFER")
       return initializer.persistent == "False";
@@ -119,7 +124,52 @@ private:
     return !initializer.foldedFrom.empty() && role.torchName.empty() && role.role != Role::Parameter;
   }
 
+  /// The parameter that a quantiser replaced by 4-bit integers, by the name that it derived; if the quantised tensor
+  /// had the older exporter's invented name, by the node that reads it, and the newer one's, by its note. onnxruntime
+  /// appends "_Q4", "_DQ_Q4" and the size of blocks, its builder of generative models ".MatMulNBits.qweight".
+  std::string nameOfFourBits(const std::string &name, InitializerRole &role) {
+    std::string stem = withoutSuffixes(name, {".qweight", "_quantized", "_quant"});
+    if (const size_t at = stem.rfind("_Q4"); at != stem.npos)
+      stem.resize(at);
+    stem = withoutSuffixes(stem, {"_DQ"});
+    if (stem == name)
+      return {};
+    stem = withoutSuffixes(stem, {".MatMulNBits", ".MatMul"});
+    if (stem.starts_with("onnx::") && readers[name].size() == 1) {
+      const std::string module = moduleOf(readers[name][0].node->name(), roles);
+      role.namedByNode = !module.empty();
+      return module.empty() ? std::string() : module + ".weight";
+    }
+    if (const std::string source = foldedSource(stem); !source.empty())
+      return source;
+    if (isInventedName(stem) || stem.find('.') == stem.npos)
+      return {};
+    return stem.ends_with(".weight") ? stem : stem + ".weight";
+  }
+
+  /// The one parameter that the exporter notes as the source of a tensor, which a quantiser replaced; its declaration
+  /// stays in the file.
+  std::string foldedSource(const std::string &tensor) const {
+    std::vector<std::string> sources;
+    if (auto found = declared.find(tensor); found != declared.end())
+      for (const onnx::StringStringEntryProto &note : found->second->metadata_props())
+        if (note.key() == kFoldedFromNote)
+          for (const std::string &source : quotedNames(note.value()))
+            if (!isInventedName(source))
+              sources.push_back(source);
+    return sources.size() == 1 ? sources.front() : std::string();
+  }
+
+  static std::string withoutSuffixes(std::string name, std::initializer_list<std::string_view> suffixes) {
+    for (std::string_view suffix : suffixes)
+      if (name.size() > suffix.size() && name.ends_with(suffix))
+        name.resize(name.size() - suffix.size());
+    return name;
+  }
+
   std::string nameOf(const std::string &name, const OnnxInitializer &initializer, InitializerRole &role) {
+    if (role.fourBits)
+      return nameOfFourBits(name, role);
     const std::vector<Reader> &reads = readers[name];
     const TorchShape &shape = role.torch;
     // The order of axes is unknown for more than two of them.
@@ -159,6 +209,7 @@ private:
   const OnnxFile &file;
   Roles &roles;
   std::map<std::string, std::vector<Reader>> readers;
+  std::map<std::string, const onnx::ValueInfoProto *> declared;
 };
 
 } // namespace

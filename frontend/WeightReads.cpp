@@ -42,8 +42,7 @@ bool isProduct(const std::string &op) {
 
 class Walk {
 public:
-  Walk(const OnnxFile &file, const ReadWhenCompiling &readWhenCompiling)
-      : file(file), readWhenCompiling(readWhenCompiling) {
+  Walk(const OnnxFile &file, const UseOfInput &useOfInput) : file(file), useOfInput(useOfInput) {
     for (const auto &[name, initializer] : file.initializers) {
       sources[name] = {name};
       all[name];
@@ -127,7 +126,10 @@ private:
       use("bias");
     noteVector(node, i, source, reads);
     reads.weight |= isWeightOperand(node, i);
-    if (readWhenCompiling && readWhenCompiling(node, i)) {
+    const InputUse kind = useOfInput ? useOfInput(node, i) : InputUse::Value;
+    reads.fourBits |= kind == InputUse::FourBits;
+    reads.steps |= kind == InputUse::Steps;
+    if (kind == InputUse::WhenCompiling || kind == InputUse::Steps) {
       reads.number = true;
       reads.reader = fmt::format("input {} of {}", i, nodeName(node));
     }
@@ -226,7 +228,7 @@ private:
   }
 
   const OnnxFile &file;
-  const ReadWhenCompiling &readWhenCompiling;
+  const UseOfInput &useOfInput;
   std::map<std::string, std::set<std::string>> sources; ///< by value: the initializers that its elements come from
   std::map<std::string, const onnx::NodeProto *> producers;
   std::map<std::string, std::string> passers; ///< a node that moves an initializer's elements
@@ -242,8 +244,8 @@ bool movesElements(const std::string &op) {
 }
 
 std::map<std::string, WeightReads> weightReads(const OnnxFile &file, const onnx::GraphProto &graph,
-                                               const ReadWhenCompiling &readWhenCompiling) {
-  Walk walk(file, readWhenCompiling);
+                                               const UseOfInput &useOfInput) {
+  Walk walk(file, useOfInput);
   walk.visit(graph);
   return walk.take();
 }

@@ -13,8 +13,14 @@
 
 namespace tcc::frontend {
 
-/// True for an input of a node that the importer reads at compile time, so that it is no weight, whatever its type.
-using ReadWhenCompiling = std::function<bool(const onnx::NodeProto &node, int input)>;
+enum class InputUse {
+  Value,
+  WhenCompiling, ///< the importer reads it at compile time, so that it is no weight, whatever its type
+  Steps,         ///< scales or zero points of quantised values: no weight either
+  FourBits       ///< a weight whose bytes hold two elements each
+};
+/// What the importer of a node makes of one of its inputs.
+using UseOfInput = std::function<InputUse(const onnx::NodeProto &node, int input)>;
 
 /// The uses of one initializer by all of its readers.
 struct WeightReads {
@@ -25,11 +31,13 @@ struct WeightReads {
   bool scale = false;            ///< multiplied, or divided by
   bool normScale = false;        ///< a vector that multiplies a value normalised by separate ops
   bool other = false;            ///< read by an op other than an elementwise product, quotient or power
-  bool number = false;           ///< read at compile time
+  bool number = false;           ///< read at compile time, or as steps
+  bool steps = false;            ///< scales or zero points of quantised values
+  bool fourBits = false;         ///< a weight whose bytes hold two elements each
   bool recurrent = false, state = false; ///< a recurrent layer's weight; its initial state
   bool statistic = false;        ///< a BatchNormalization's mean or variance
   bool epsilon = false;          ///< added to the argument of a root or a logarithm
-  std::string reader;            ///< the input that reads it at compile time, for messages
+  std::string reader;            ///< the input that reads it at compile time or as steps, for messages
 };
 
 /// True for ops whose result consists of elements of their first input.
@@ -37,7 +45,7 @@ bool movesElements(const std::string &op);
 
 /// The reads of all initializers of a prepared graph, by name.
 std::map<std::string, WeightReads> weightReads(const OnnxFile &file, const onnx::GraphProto &graph,
-                                               const ReadWhenCompiling &readWhenCompiling);
+                                               const UseOfInput &useOfInput);
 
 } // namespace tcc::frontend
 

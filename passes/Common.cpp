@@ -32,10 +32,15 @@ bool builds(ModuleOp module, llvm::StringRef entry) {
   return !wanted || llvm::is_contained(wanted.getAsValueRange<StringAttr>(), entry);
 }
 
-uint64_t residentBytes(ModuleOp module) {
+uint64_t residentBytes(VariableOp variable) {
+  return llvm::alignTo(uint64_t(tensorBytes(variable.getType())), plan::kAlignmentBytes);
+}
+
+uint64_t residentBytes(ModuleOp module, bool onHost) {
   uint64_t bytes = 0;
   for (VariableOp variable : module.getOps<VariableOp>())
-    bytes += llvm::alignTo(uint64_t(tensorBytes(variable.getType())), plan::kAlignmentBytes);
+    if (variable->hasAttr(names::kOnHost) == onHost)
+      bytes += residentBytes(variable);
   return bytes;
 }
 

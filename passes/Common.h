@@ -51,7 +51,8 @@ inline constexpr llvm::StringLiteral kGroups =
 inline constexpr llvm::StringLiteral kPhases = "train.phases"; ///< dictionaries: groups, scalars; none: one optimizer
 inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///< dictionaries: parameter, bytes, reason
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
-inline constexpr llvm::StringLiteral kAdapters = "train.adapters"; ///< dictionaries: of, a, b, input_first, not_peft
+inline constexpr llvm::StringLiteral kAdapters =
+    "train.adapters"; ///< dictionaries: of, a, b, input_first, not_peft, dims
 inline constexpr llvm::StringLiteral kRanks = "train.ranks";       ///< i64: ranks that state is sharded over
 inline constexpr llvm::StringLiteral kPrefetch = "train.prefetch"; ///< i64: parallel.prefetch
 inline constexpr llvm::StringLiteral kRunsBeside = "train.runs_beside"; ///< unit: collectives overlap instructions
@@ -63,6 +64,7 @@ inline constexpr llvm::StringLiteral kWhole =
 inline constexpr llvm::StringLiteral kScale = "train.scale"; ///< string, of an i8 variable: the variable of its scales
 inline constexpr llvm::StringLiteral kFourBits =
     "train.four_bits"; ///< dictionary, of a ui8 variable with scales: code (string), block, dims, strides
+inline constexpr llvm::StringLiteral kOnHost = "train.on_host";     ///< unit, on a variable: it is kept on the host
 inline constexpr llvm::StringLiteral kOfPhase = "train.of_phase";   ///< unit, of a variable: some phase trains it
 inline constexpr llvm::StringLiteral kStages = "train.stages"; ///< i64 bits, of a parameter: the stages that train it
 inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix of the variables that hold-stops adds
@@ -93,8 +95,10 @@ void addNote(mlir::ModuleOp module, llvm::StringRef kind, llvm::StringRef subjec
 void addNotes(mlir::ModuleOp module, llvm::StringRef kind,
               llvm::ArrayRef<std::pair<std::string, std::string>> subjectsAndTexts);
 
-/// Bytes of the resident arena: every variable, each at an aligned offset.
-uint64_t residentBytes(mlir::ModuleOp module);
+/// Bytes of a resident arena: every variable that it holds, each at an aligned offset.
+uint64_t residentBytes(mlir::ModuleOp module, bool onHost = false);
+/// Those of one variable.
+uint64_t residentBytes(VariableOp variable);
 
 /// Removes ops whose results nobody reads, last to first. Returns how many.
 int64_t eraseDeadOps(mlir::func::FuncOp function);

@@ -21,14 +21,18 @@ inline constexpr llvm::StringLiteral kOffsets = "train.offsets";        ///< arr
 inline constexpr llvm::StringLiteral kOffset = "train.offset";          ///< i64, on arguments
 inline constexpr llvm::StringLiteral kBeside = "train.beside"; ///< i64: number of instructions that it may overlap
 inline constexpr llvm::StringLiteral kTransientBytes = "train.transient_bytes"; ///< i64, on functions
+inline constexpr llvm::StringLiteral kHostTransientBytes =
+    "train.host_transient_bytes"; ///< i64, on functions: of the host's arena
 // On functions, by rematerialize.
 inline constexpr llvm::StringLiteral kVariant =
     "train.variant"; ///< i64: which point of the frontier; on the module: how many
 inline constexpr llvm::StringLiteral kFrontier =
-    "train.frontier"; ///< dictionaries: bytes, cost, lower_bound_cost, chosen
+    "train.frontier"; ///< dictionaries: bytes, cost, lower_bound_cost, chosen, host_bytes, moved_state_bytes
 inline constexpr llvm::StringLiteral kWithoutRecomputeBytes = "train.without_recompute_bytes"; ///< i64
 inline constexpr llvm::StringLiteral kPackedOffsets = "train.packed_offsets"; ///< array<i64>: offset of each buffer
-inline constexpr llvm::StringLiteral kCost = "train.cost";                    ///< i64: of all executions
+inline constexpr llvm::StringLiteral kHostPackedOffsets =
+    "train.host_packed_offsets";                           ///< array<i64>: the same on the host
+inline constexpr llvm::StringLiteral kCost = "train.cost"; ///< i64: the entry's time (planning::costOf)
 inline constexpr llvm::StringLiteral kBoundCost = "train.lower_bound_cost";                    ///< i64
 // On the module, by rematerialize.
 inline constexpr llvm::StringLiteral kBudgetBytes = "train.budget_bytes"; ///< i64

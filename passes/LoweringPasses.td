@@ -380,7 +380,30 @@ def RematerializePass : Pass<"rematerialize", "::mlir::ModuleOp"> {
            "without a budget: the least memory whose cost is at most this share above that of executing everything once">,
     Option<"leastBytes", "least-bytes", "uint64_t", "67108864", "with extra-time: programs of less are left alone">,
     Option<"variants", "variants", "unsigned", "1", "number of points of the frontier in the plan">,
+    Option<"offload", "offload", "std::string", "\"none\"",
+           "what may be kept on the host: auto, state, activations or none; none where the target has no link">,
+    Option<"hostBytes", "host-bytes", "uint64_t", "0", "limit on the host's memory; 0: none">,
     Option<"bounds", "bounds", "bool", "false", "compute a lower bound of the cost for each point">];
+}
+
+def BeginTransfersPass : Pass<"begin-transfers", "::mlir::func::FuncOp"> {
+  let summary = "Let transfers between device and host run beside other instructions";
+  let description = [{
+    Planning places a store where it has to be done, and a fetch where it begins. This pass moves each store behind the
+    instruction that makes its source, and tells both how many instructions they may run beside.
+
+    ```mlir
+    %a = train.fused(%x) ...
+    %b = train.fused(%a) ...
+    %h = train.store %a
+    %c = train.fused(%b) ...
+    // becomes
+    %a = train.fused(%x) ...
+    %h = train.store %a {train.beside = 1}
+    %b = train.fused(%a) ...
+    %c = train.fused(%b) ...
+    ```
+  }];
 }
 
 def PlanMemoryPass : Pass<"plan-memory", "::mlir::func::FuncOp"> {

@@ -129,10 +129,10 @@ template <Is<ParallelSettings> S, typename Visit> void visitMembers(S &settings,
 /// Omits the importer's settings, and those of the compiler, which are options of passes.
 template <Is<Recipe> S, typename Visit> void visitMembers(S &recipe, Visit visit) {
   [[maybe_unused]] auto &[file, text, model, evaluateDims, predictDims, loss, optimizer, train, adapter, parallel,
-                          training, data, dataBatchAxis, fuse, chunkBytes, attention, attentionCalls, winograd,
-                          pointwiseConvolutions, convolutions, overlap, fuseUpdates, sliceBytes, epilogues, cubins,
-                          recomputeTime, losses, lossName, lossScale, phases, stages, stage, phase, phaseParameters,
-                          phaseEvery, where] = recipe;
+                          offload, offloadBytesPerSecond, training, data, dataBatchAxis, fuse, chunkBytes, attention,
+                          attentionCalls, winograd, pointwiseConvolutions, convolutions, overlap, fuseUpdates,
+                          sliceBytes, epilogues, cubins, recomputeTime, losses, lossName, lossScale, phases, stages,
+                          stage, phase, phaseParameters, phaseEvery, where] = recipe;
   visit("loss", loss);
   visit("optimizer", optimizer);
   visit("train", train);

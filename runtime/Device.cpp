@@ -11,16 +11,16 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-Status tcc::runtime::checkPlan(const plan::PlanReader &reader) {
+Status tcc::runtime::checkPlan(const plan::PlanReader &reader, bool keepsOnHost) {
   const plan::Plan &plan = reader.plan();
   if (!plan.targets().empty())
     return error("{}: the plan is for {} targets, of which none was selected", reader.path(), plan.targets_size());
   if (!plan.variants().empty())
     return error("{}: the plan has {} variants, of which none was selected", reader.path(), plan.variants_size());
   std::vector<std::string> problems = plan::verifyPlan(plan, 5);
-  if (problems.empty() && plan.spaces_size() > plan::TRANSIENT + 1)
-    return error("{}: the plan has the memory space '{}', and {} has no memory for it", reader.path(),
-                 plan.spaces(plan::TRANSIENT + 1).name(), plan.target());
+  if (problems.empty() && plan.spaces_size() > plan::TRANSIENT + 1 && !keepsOnHost)
+    return error("{}: the plan keeps memory of a card on the host, and {} has no memory of its own", reader.path(),
+                 plan.target());
   return problems.empty() ? Status()
                           : error("{}: the plan is not safe to run:\n  {}", reader.path(), fmt::join(problems, "\n  "));
 }

@@ -128,6 +128,9 @@ public:
   virtual uint64_t residentBytes() const = 0;
   virtual uint64_t transientBytes() const = 0;
 
+  /// Bytes of the host that were allocated for what the plan keeps there.
+  virtual uint64_t hostBytes() const { return 0; }
+
   /// Measured bytes that the library allocated when the device was made (primitives, their code, its own pages).
   virtual uint64_t libraryBytes() const { return 0; }
 
@@ -258,8 +261,9 @@ private:
   uint64_t recorded = 0;
 };
 
-/// Error: no variant of the plan is selected, or the verifier finds it unsafe to run.
-Status checkPlan(const plan::PlanReader &reader);
+/// Error: no variant of the plan is selected, the verifier finds it unsafe to run, or it keeps memory on the host and
+/// the device has none of its own (`keepsOnHost`: it has).
+Status checkPlan(const plan::PlanReader &reader, bool keepsOnHost = false);
 
 /// Options of createDevice.
 struct DeviceOptions {

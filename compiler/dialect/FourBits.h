@@ -7,9 +7,7 @@
 
 namespace tcc::train {
 
-inline plan::FourBits::Code planCode(FourBitCode code) {
-  return code == FourBitCode::nf4 ? plan::FourBits::NF4 : plan::FourBits::INT4;
-}
+inline plan::FourBits::Code planCode(FourBitCode code) { return plan::FourBits::Code(code); }
 
 inline plan::FourBits layoutOf(FourBitCode code, uint64_t block, llvm::ArrayRef<int64_t> shape,
                                llvm::ArrayRef<int64_t> strides) {
@@ -21,13 +19,30 @@ inline plan::FourBits layoutOf(FourBitCode code, uint64_t block, llvm::ArrayRef<
   return layout;
 }
 
-/// True if tensors have as many bytes and scales as the layout.
-inline bool fits(const plan::FourBits &layout, mlir::Value bytes, mlir::Value scales) {
-  auto holds = [](mlir::Value value, const plan::TensorType &type) {
-    return llvm::equal(mlir::cast<mlir::RankedTensorType>(value.getType()).getShape(), type.dims());
+/// The layout of an op with the attributes of Train_BlockGrid.
+template <typename Op> plan::FourBits layoutOf(Op op, llvm::ArrayRef<int64_t> shape) {
+  plan::FourBits layout = layoutOf(op.getCode(), op.getBlock(), shape, op.getStrides());
+  if (op.getBlocks().empty() && op.getScaleStrides().empty() && op.getZeroStrides().empty() && !op.getZeros())
+    return layout;
+  auto assign = [](auto *field, llvm::ArrayRef<int64_t> values) { field->Assign(values.begin(), values.end()); };
+  plan::BlockGrid &grid = *layout.mutable_grid();
+  assign(grid.mutable_blocks(), op.getBlocks());
+  assign(grid.mutable_scale_strides(), op.getScaleStrides());
+  assign(grid.mutable_zero_strides(), op.getZeroStrides());
+  if (mlir::Value zeros = op.getZeros())
+    grid.set_zeros(elementTypeOf(zeros).isF32() ? plan::BlockGrid::NUMBERS : plan::BlockGrid::CODES);
+  return layout;
+}
+
+/// True if tensors have as many bytes, scales and zero points as the layout; with a grid a file's may have more.
+inline bool fits(const plan::FourBits &layout, mlir::Value bytes, mlir::Value scales, mlir::Value zeros) {
+  auto holds = [&](mlir::Value value, const plan::TensorType &type) {
+    auto tensor = mlir::cast<mlir::RankedTensorType>(value.getType());
+    return tensor.getRank() == 1 &&
+           (layout.has_grid() ? tensor.getDimSize(0) >= type.dims(0) : tensor.getDimSize(0) == type.dims(0));
   };
-  return plan::isBlockOfFourBits(layout.block()) && plan::codeCount(layout) && holds(bytes, plan::bytesType(layout)) &&
-         holds(scales, plan::scalesType(layout));
+  return plan::isWellFormed(layout) && holds(bytes, plan::bytesType(layout)) &&
+         holds(scales, plan::scalesType(layout)) && (!zeros || holds(zeros, plan::zerosType(layout)));
 }
 
 } // namespace tcc::train

@@ -63,6 +63,20 @@ LogicalResult GatherOp::verify() {
     return emitOpError("reads from a dimension without elements");
   return success();
 }
+/// gather(unpack(t), i) becomes unpack(t at i), also behind a cast: only the slices in use are unpacked.
+LogicalResult GatherOp::canonicalize(GatherOp gather, PatternRewriter &rewriter) {
+  auto cast = gather.getInput().getDefiningOp<CastOp>();
+  auto unpack = (cast ? cast.getInput() : gather.getInput()).getDefiningOp<UnpackOp>();
+  if (!unpack || unpack.getIndices())
+    return failure();
+  auto type = RankedTensorType::get(shapeOf(gather.getResult()), elementTypeOf(unpack.getResult()));
+  Value slices =
+      UnpackOp::create(rewriter, gather.getLoc(), type, unpack.getBytes(), unpack.getScales(), unpack.getZeros(),
+                       gather.getIndices(), unpack.getCode(), unpack.getBlock(), unpack.getShape(), unpack.getStrides(),
+                       gather.getAxis(), unpack.getBlocks(), unpack.getScaleStrides(), unpack.getZeroStrides());
+  rewriter.replaceOp(gather, train::cast(rewriter, gather.getLoc(), slices, elementTypeOf(gather.getResult())));
+  return success();
+}
 double GatherOp::getFlops() { return 0; }
 /// Only for slices that are long enough: with short ones every reader would repeat the lookup of the index.
 bool GatherOp::isCheapToRecompute() {

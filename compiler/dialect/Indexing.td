@@ -6,7 +6,11 @@ include "compiler/dialect/TrainDialect.td"
 def Train_GatherOp : Train_PureOp<"gather", [DeclareOpInterfaceMethods<Train_Fusible, ["readsNeighbours"]>, DeclareOpInterfaceMethods<Train_Differentiable>,
                                              DeclareOpInterfaceMethods<Train_Cost, ["isCheapToRecompute"]>]> {
   let summary = "slices of `input` along `axis`: shape input[:axis] ++ indices ++ input[axis+1:]";
-  let description = "ONNX Gather. Negative indices count from the end; out-of-range ones are clamped (the loader checks data).";
+  let description = [{
+    ONNX Gather. Negative indices count from the end; out-of-range ones are clamped (the loader checks data). Canonicalisation
+    makes the lookup in an unpacked tensor a train.unpack of the slices that it takes.
+  }];
+  let hasCanonicalizeMethod = 1;
   let arguments = (ins Train_Tensor:$input, Train_IntTensor:$indices, I64Attr:$axis);
   let results = (outs Train_Tensor:$result);
   let extraClassDeclaration = Train_readsOneElement;

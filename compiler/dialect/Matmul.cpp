@@ -245,7 +245,7 @@ static Sizes sizesOf(MatMulUnpackOp op) {
 
 static plan::FourBits layoutOf(MatMulUnpackOp op) {
   auto [batch, m, n, k] = sizesOf(op);
-  return layoutOf(op.getCode(), op.getBlock(), {k, n}, op.getStrides());
+  return layoutOf(op, {k, n});
 }
 
 LogicalResult MatMulUnpackOp::verify() {
@@ -256,8 +256,8 @@ LogicalResult MatMulUnpackOp::verify() {
     return emitOpError("needs one product of fitting shapes");
   if (Type element = elementTypeOf(getResult()); element != elementTypeOf(getLhs()) && !element.isF32())
     return emitOpError("needs a result of its factor's type, or f32");
-  if (!fits(layoutOf(*this), getBytes(), getScales()))
-    return emitOpError("reads another number of bytes or scales than its layout has");
+  if (!fits(layoutOf(*this), getBytes(), getScales(), getZeros()))
+    return emitOpError("reads another number of bytes, scales or zero points than its layout has");
   return success();
 }
 

@@ -100,8 +100,8 @@ llvm::SmallVector<Value> ObservedRangeOp::buildInference(OpBuilder &) { return {
 // unpack
 //===----------------------------------------------------------------------===//
 LogicalResult UnpackOp::verify() {
-  if (!fits(layoutOf(getCode(), getBlock(), getShape(), getStrides()), getBytes(), getScales()))
-    return emitOpError("reads another number of bytes or scales than its layout has");
+  if (!fits(layoutOf(*this, getShape()), getBytes(), getScales(), getZeros()))
+    return emitOpError("reads another number of bytes, scales or zero points than its layout has");
   if (getAxis() >= getShape().size())
     return emitOpError("axis is out of bounds");
   if (shapeOf(getResult()) != llvm::ArrayRef(getIndices() ? gatheredShape(getShape(), shapeOf(getIndices()), getAxis())
@@ -111,6 +111,15 @@ LogicalResult UnpackOp::verify() {
 }
 double UnpackOp::getFlops() { return 20.0 * double(tensorTypeOf(getResult()).getNumElements()); }
 bool UnpackOp::isCheapToRecompute() { return true; }
+
+/// The number of an element's block in a grid, from its coordinates.
+static int64_t numberInGrid(llvm::ArrayRef<int64_t> at, llvm::ArrayRef<int64_t> blocks,
+                            llvm::ArrayRef<int64_t> strides) {
+  int64_t number = 0;
+  for (auto [coordinate, block, stride] : llvm::zip_equal(at, blocks, strides))
+    number += coordinate / block * stride;
+  return number;
+}
 
 void UnpackOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   const size_t axis = getAxis(), indexRank = getIndices() ? shapeOf(getIndices()).size() : 1;
@@ -124,22 +133,30 @@ void UnpackOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayR
       int64_t position = 0;
       for (size_t d = 0; d < indexRank; ++d)
         position = position * shape[axis + d] + at[axis + d];
-      const int64_t row = resolve(operands[2].getInt(position), getShape()[axis]);
+      const int64_t row = resolve(operands.back().getInt(position), getShape()[axis]);
       at.erase(at.begin() + axis, at.begin() + axis + indexRank);
       at.insert(at.begin() + axis, row);
     }
     int64_t number = 0;
     for (auto [coordinate, stride] : llvm::zip_equal(at, getStrides()))
       number += coordinate * stride;
-    const unsigned code =
-        unsigned(operands[0].getInt(number / 2)) >> plan::bitOfCode(planCode(getCode()), uint64_t(number)) & 15U;
-    const float value = getCode() == FourBitCode::nf4 ? plan::kNf4Numbers[code] : plan::int4Number(code);
-    results[0].setDouble(i, double(value) * operands[1].getDouble(number / int64_t(getBlock())));
+    auto numberOf = [&](const HostTensor &codes, int64_t n) {
+      const unsigned code = unsigned(codes.getInt(n / 2)) >> plan::bitOfCode(planCode(getCode()), uint64_t(n)) & 15U;
+      return plan::numbersOf(planCode(getCode()))[code];
+    };
+    float value = numberOf(operands[0], number);
+    if (getZeros()) {
+      const int64_t zero = numberInGrid(at, getBlocks(), getZeroStrides());
+      value -= operands[2].isFloat() ? float(operands[2].getDouble(zero)) : numberOf(operands[2], zero);
+    }
+    const int64_t scale =
+        getBlocks().empty() ? number / int64_t(getBlock()) : numberInGrid(at, getBlocks(), getScaleStrides());
+    results[0].setDouble(i, double(value) * operands[1].getDouble(scale));
   }
 }
 
 AffineMap UnpackOp::getOperandMap(unsigned operand) {
-  if (operand != 2)
+  if (!getIndices() || operand + 1 != getNumOperands())
     return {};
   return AffineMap::getMultiDimIdentityMap(shapeOf(getResult()).size(), getContext())
       .getSliceMap(getAxis(), shapeOf(getIndices()).size());
@@ -165,7 +182,7 @@ Value UnpackOp::emitElement(ElementBuilder &b, unsigned, llvm::ArrayRef<Coord> c
     const size_t axis = getAxis(), indexRank = shapeOf(getIndices()).size();
     const int64_t extent = getShape()[axis];
     Type element = elementTypeOf(getIndices());
-    Coord row = indexAt(b, 2, coords.slice(axis, indexRank), element, extent,
+    Coord row = indexAt(b, getNumOperands() - 1, coords.slice(axis, indexRank), element, extent,
                         [&](Value index) { return emitResolve(b.builder, b.loc, index, element, extent); });
     at.assign(coords.begin(), coords.begin() + axis);
     at.push_back(row);
@@ -174,18 +191,36 @@ Value UnpackOp::emitElement(ElementBuilder &b, unsigned, llvm::ArrayRef<Coord> c
   Coord number = b.uniform(int64_t(0));
   for (auto [coordinate, stride] : llvm::zip_equal(at, getStrides()))
     number = b.add(number, b.affine(coordinate, stride, 0));
-  Lane byte(b, b.operand(0, {digitOf(b, number, 2, 0)}));
-  Lane scale(b, b.operand(1, {digitOf(b, number, int64_t(getBlock()), 0)}));
   Type i32 = b.builder.getI32Type(), f32 = b.builder.getF32Type();
-  Lane bits = byte.make<arith::ExtUIOp>(b.laneType(i32), byte.value);
-  Lane position = byte.make<arith::TruncIOp>(b.laneType(i32), b.coordValue(number));
-  Lane shift = (position & position.likeInt(1)).shiftLeft(2); // 4 for odd numbers
-  if (getCode() == FourBitCode::nf4)
-    shift = shift ^ shift.likeInt(4);
-  Lane code = bits.make<arith::ShRUIOp>(bits.value, shift.value) & bits.likeInt(15);
-  if (getCode() == FourBitCode::nf4)
-    return choose(code, plan::kNf4Numbers, f32) * scale;
-  return (code + code.likeInt(-8)).toFloat() * scale;
+  // The integer or number of NF4 that a code of an operand stands for.
+  auto numberAt = [&](unsigned operand, Coord of) {
+    Lane byte(b, b.operand(operand, {digitOf(b, of, 2, 0)}));
+    Lane bits = byte.make<arith::ExtUIOp>(b.laneType(i32), byte.value);
+    Lane position = byte.make<arith::TruncIOp>(b.laneType(i32), b.coordValue(of));
+    Lane shift = (position & position.likeInt(1)).shiftLeft(2); // 4 for odd numbers
+    if (getCode() == FourBitCode::nf4)
+      shift = shift ^ shift.likeInt(4);
+    Lane code = bits.make<arith::ShRUIOp>(bits.value, shift.value) & bits.likeInt(15);
+    if (getCode() == FourBitCode::nf4)
+      return choose(code, plan::kNf4Numbers, f32);
+    if (getCode() == FourBitCode::sint4) // codes from 8 on are negative
+      code = code ^ code.likeInt(8);
+    return (getCode() == FourBitCode::uint4 ? code : code + code.likeInt(-8)).toFloat();
+  };
+  auto inGrid = [&](llvm::ArrayRef<int64_t> strides) {
+    Coord sum = b.uniform(int64_t(0));
+    for (auto [coordinate, block, stride] : llvm::zip_equal(at, getBlocks(), strides))
+      if (stride != 0)
+        sum = b.add(sum, b.affine(digitOf(b, coordinate, block, 0), stride, 0));
+    return sum;
+  };
+  Lane value = numberAt(0, number);
+  if (getZeros()) {
+    Coord zero = inGrid(getZeroStrides());
+    value = value - (elementTypeOf(getZeros()).isF32() ? Lane(b, b.operand(2, {zero})) : numberAt(2, zero));
+  }
+  return value * Lane(b, b.operand(1, {getBlocks().empty() ? digitOf(b, number, int64_t(getBlock()), 0)
+                                                           : inGrid(getScaleStrides())}));
 }
 
 } // namespace tcc::train

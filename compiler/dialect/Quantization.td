@@ -28,21 +28,24 @@ def Train_ObservedRangeOp : Train_PureOp<"observed_range", [Train_NotDifferentia
   let assemblyFormat = "$input `,` $low `,` $high `rate` `=` $rate attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }
-def Train_UnpackOp : Train_PureOp<"unpack", [Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Fusible>,
+def Train_UnpackOp : Train_PureOp<"unpack", [AttrSizedOperandSegments, Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Fusible>,
                                              DeclareOpInterfaceMethods<Train_Cost, ["isCheapToRecompute"]>]> {
   let summary = "the f32 elements of a tensor that is stored in 4 bits, or its slices at `indices` along `axis`";
   let description = [{
     Element (i, j, …) of a tensor of `shape` has the code number n = i·strides[0] + j·strides[1] + …, half a byte of
-    `bytes`; its value is that of the code times scales[n / block] (runtime/plan/FourBits.h). With `indices` the result is
-    the gather of the tensor: indices as in train.gather.
+    `bytes`; its value is that of the code times scales[n / block] (runtime/plan/FourBits.h). With `blocks`, as files have
+    them, `block` is 0: the number of the scale is (i / blocks[0])·scaleStrides[0] + …, that of the zero point, a code or an
+    f32, the same with zeroStrides, and the value is (number − zero point)·scale. With `indices` the result is the gather of
+    the tensor: indices as in train.gather.
   }];
-  let arguments = (ins StaticShapeTensorOf<[UI8]>:$bytes, StaticShapeTensorOf<[F32]>:$scales,
-                       Optional<Train_IntTensor>:$indices, Train_FourBitCode:$code, I64Attr:$block,
-                       DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$strides, DefaultValuedAttr<I64Attr, "0">:$axis);
+  let arguments = !con((ins StaticShapeTensorOf<[UI8]>:$bytes, StaticShapeTensorOf<[F32]>:$scales,
+                            Optional<StaticShapeTensorOf<[UI8, F32]>>:$zeros, Optional<Train_IntTensor>:$indices,
+                            Train_FourBitCode:$code, I64Attr:$block, DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$strides,
+                            DefaultValuedAttr<I64Attr, "0">:$axis), Train_BlockGrid);
   let results = (outs StaticShapeTensorOf<[F32]>:$result);
   let extraClassDeclaration = Train_readsOneElement;
   let assemblyFormat = [{
-    $code $bytes `,` $scales (`at` $indices^)? `block` `=` $block `shape` `=` $shape `strides` `=` $strides attr-dict `:`
+    $code $bytes `,` $scales (`minus` $zeros^)? (`at` $indices^)? `block` `=` $block `shape` `=` $shape `strides` `=` $strides attr-dict `:`
     functional-type(operands, results)
   }];
   let hasVerifier = 1;

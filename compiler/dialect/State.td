@@ -47,6 +47,21 @@ def Train_CopyOp : Train_Op<"copy", []> {
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
 }
 
+def Train_StoreOp : Train_Op<"store", [SameOperandsAndResultType]> {
+  let summary = "copy the elements to the memory of the host, while later instructions run";
+  let description = "rematerialize creates it where the device's memory is scarce. Only train.fetch reads the result, unless it is new state.";
+  let arguments = (ins Train_Tensor:$input);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($result)";
+}
+def Train_FetchOp : Train_Op<"fetch", [SameOperandsAndResultType]> {
+  let summary = "copy the elements from the memory of the host, while later instructions run";
+  let description = "Its operand is the result of train.store, or state that is kept on the host.";
+  let arguments = (ins Train_Tensor:$input);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($result)";
+}
+
 def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, ParentOneOf<["FusedOp", "RowwiseOp"]>]> {
   let summary = "return values from a fused or rowwise region";
   let arguments = (ins Variadic<Train_Tensor>:$values);

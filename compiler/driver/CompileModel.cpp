@@ -351,6 +351,8 @@ private:
       module->setAttr(target::kTf32Attribute, builder.getUnitAttr());
     if (recipe.convolutions == "kernels")
       module->setAttr(target::kConvolutionKernelsAttribute, builder.getUnitAttr());
+    if (recipe.offloadBytesPerSecond)
+      module->setAttr(target::kHostBytesAttribute, builder.getF64FloatAttr(*recipe.offloadBytesPerSecond / 1e9));
     if (recipe.sliceBytes)
       module->setAttr(target::kSliceBytesAttribute, builder.getI64IntegerAttr(*recipe.sliceBytes));
     if (!module->hasAttr(train::names::kEntries))

@@ -52,6 +52,7 @@ struct CompileOptions {
   bool libraryKernels = true; ///< false: generated kernels for everything
   bool forceF64 = false;      ///< gradcheck: all in f64, and stopped values in state that can be held (hold-stops)
   uint64_t budgetBytes = 0;   ///< --memory-budget: limit on state and arena together; 0: none
+  uint64_t hostBytes = 0;     ///< --host-memory: limit on what a card's plan keeps on the host; 0: none
   bool ladder = false;        ///< solve the ladder of budgets although none is given
   bool bounds = false;        ///< compute lower bounds of each rung's cost
   unsigned variants = 1;      ///< --variants: points of the frontier in the plan

@@ -197,18 +197,24 @@ std::vector<Pipeline::Step> Pipeline::steps() const {
   add(Phase::Memory, [&](OpPassManager &passes) {
     // Recomputation starts from the order just found; the ladder also tries orders of its own.
     const double extraTime = options.ladder || options.forceF64 ? 0 : extraTimeOf();
-    if (options.budgetBytes || options.ladder || options.variants > 1 || extraTime > 0) {
+    const bool keepsOnHost = target.capabilities().keepsOnHost && !options.forceF64;
+    if (options.budgetBytes || options.ladder || options.variants > 1 || extraTime > 0 ||
+        (keepsOnHost && recipe.offload == "state")) {
       train::RematerializePassOptions remat;
       remat.budgetBytes = options.budgetBytes;
       remat.extraTime = extraTime;
       remat.variants = options.variants;
       remat.bounds = options.bounds;
+      remat.offload = keepsOnHost ? recipe.offload : "none";
+      remat.hostBytes = options.hostBytes;
       passes.addPass(train::createRematerializePass(remat));
     }
     passes.addNestedPass<func::FuncOp>(train::createPlanMemoryPass());
     // After packing: live ranges grow only as far as the arena allows.
     if (options.libraryKernels && recipe.overlap && target.capabilities().runsBeside)
       passes.addNestedPass<func::FuncOp>(train::createOverlapMemoryPass());
+    if (keepsOnHost)
+      passes.addNestedPass<func::FuncOp>(train::createBeginTransfersPass());
     verify(passes, Phase::Memory);
   });
   return list;

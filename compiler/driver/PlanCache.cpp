@@ -48,8 +48,8 @@ private:
 /// handled here.
 void addOptions(KeyBuilder &key, const CompileOptions &options) {
   const auto &[modelPath, recipePath, settings, dims, buckets, shapes, dequantize, target, card, precision, maxWorkers,
-               entries, embedWeights, libraryKernels, forceF64, budgetBytes, ladder, bounds, variants, sizesOnly,
-               describeOnly, planFolder, dumpFolder, profile, ptxas, store] = options;
+               entries, embedWeights, libraryKernels, forceF64, budgetBytes, hostBytes, ladder, bounds, variants,
+               sizesOnly, describeOnly, planFolder, dumpFolder, profile, ptxas, store] = options;
   key.add(fs::path(modelPath).filename().string());
   key.add(recipePath.empty());
   key.add(settings.size());
@@ -75,7 +75,7 @@ void addOptions(KeyBuilder &key, const CompileOptions &options) {
     key.add(entry);
   key.add(embedWeights).add(libraryKernels).add(forceF64);
   key.add(ptxas ? ptxas->version : "");
-  key.add(budgetBytes).add(ladder).add(bounds).add(variants).add(sizesOnly).add(describeOnly);
+  key.add(budgetBytes).add(hostBytes).add(ladder).add(bounds).add(variants).add(sizesOnly).add(describeOnly);
   // Not in the key: the plan's folder is part of the paths of external data; the dump folder, the profile and the store
   // change no plan.
   (void)planFolder, (void)dumpFolder, (void)profile, (void)store;

@@ -49,7 +49,7 @@ void letCollectivesRunBeside(plan::Entry &entry) {
         continue;
       (operand.write() ? results : sources).insert(operand.buffer());
       const plan::Buffer &buffer = entry.buffers(int(operand.buffer()));
-      if (buffer.arena() != plan::RESIDENT)
+      if (!plan::holdsState(buffer.arena()))
         last = std::min(last, buffer.last());
     }
     for (int other = at + 1; other <= last; ++other) {
@@ -224,6 +224,8 @@ void emitAdapters(ModuleOp module, const AdapterSettings &settings, plan::Plan &
     adapter.set_a(entry.getAs<StringAttr>("a").str());
     adapter.set_b(entry.getAs<StringAttr>("b").str());
     adapter.set_input_first(entry.getAs<BoolAttr>("input_first").getValue());
+    if (auto dims = entry.getAs<DenseI64ArrayAttr>("dims"))
+      adapter.mutable_dims()->Assign(dims.asArrayRef().begin(), dims.asArrayRef().end());
     adapter.set_not_peft(entry.getAs<StringAttr>("not_peft").str());
   }
 }
@@ -352,10 +354,11 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
   if (!variables)
     return variables.status();
   plan::setSpaceBytes(plan, plan::RESIDENT, train::residentBytes(module));
+  plan::setSpaceBytes(plan, plan::HOST_RESIDENT, train::residentBytes(module, /*onHost=*/true));
 
   codegen::KernelSet own(options.target->code());
   codegen::KernelSet &kernels = options.kernels ? *options.kernels : own;
-  uint64_t transient = 0;
+  uint64_t transient = 0, hostTransient = 0;
   for (auto function : module.getOps<func::FuncOp>()) {
     if (!function->hasAttr(names::kEntry))
       continue;
@@ -364,10 +367,12 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
         !status.ok())
       return status;
     transient = std::max<uint64_t>(transient, entry.transient_bytes());
+    hostTransient = std::max<uint64_t>(hostTransient, entry.host_transient_bytes());
     if (options.recipe->overlap)
       letCollectivesRunBeside(entry);
   }
   plan::setSpaceBytes(plan, plan::TRANSIENT, transient);
+  plan::setSpaceBytes(plan, plan::HOST_TRANSIENT, hostTransient);
   emitVariants(module, plan);
   plan.mutable_training()->set_batch_statistics(options.model->batchStatistics);
   if (plan.training().has_class_target())

@@ -97,6 +97,8 @@ public:
         return status;
     // The bytes that this order of instructions uses. The arena may be larger, if it was packed for another order.
     entry.set_transient_bytes(plan::transientBytes(entry, plan.max_workers()));
+    entry.set_host_transient_bytes(plan::hostTransientBytes(entry));
+    measureCost();
     emitPorts();
     EntryLives lives = analyzeLives(plan, entry);
     for (int id = 0; id < entry.buffers_size(); ++id)
@@ -122,6 +124,8 @@ private:
       point.set_cost(uint64_t(integer(row.get("cost"))));
       point.set_lower_bound_cost(uint64_t(integer(row.get("lower_bound_cost"))));
       point.set_chosen(row.getAs<BoolAttr>("chosen").getValue());
+      point.set_host_bytes(uint64_t(integer(row.get("host_bytes"))));
+      point.set_moved_state_bytes(uint64_t(integer(row.get("moved_state_bytes"))));
     }
   }
 
@@ -149,14 +153,14 @@ private:
       if (source.kind == EntryBuffer::kState) {
         uint32_t variable = variables.at(source.variable);
         buffer.set_kind(plan::Buffer::STATE);
-        buffer.set_arena(plan::RESIDENT);
+        buffer.set_arena(plan.variables(variable).arena());
         buffer.set_variable(variable);
         buffer.set_name(source.variable);
         buffer.set_offset(plan.variables(variable).offset());
         *buffer.mutable_type() = plan.variables(variable).type();
         continue;
       }
-      buffer.set_arena(plan::TRANSIENT);
+      buffer.set_arena(source.onHost ? plan::HOST_TRANSIENT : plan::TRANSIENT);
       buffer.set_offset(offsets[id]);
       if (type) {
         auto tensor = cast<RankedTensorType>(type);
@@ -224,6 +228,8 @@ private:
       instruction.mutable_fill()->set_value(fill.getValue().convertToDouble());
     } else if (isa<train::CopyOp>(op)) {
       instruction.mutable_copy();
+    } else if (isa<train::StoreOp, train::FetchOp>(op)) {
+      instruction.mutable_transfer();
     } else if (auto collective = dyn_cast<train::Collective>(op)) {
       collective.buildCollective(instruction);
     } else {
@@ -273,7 +279,6 @@ private:
     instruction.set_flops(train::flopsOf(op));
     instruction.set_recompute(op->hasAttr(names::kRecompute));
     instruction.set_cost(train::nominalCost(op));
-    entry.set_cost(entry.cost() + instruction.cost());
     instruction.set_bytes(bytes);
     entry.set_flops(entry.flops() + instruction.flops());
     *entry.add_instructions() = std::move(instruction);
@@ -360,11 +365,21 @@ private:
     }
   }
 
+  /// With transfers the time of the planned order, in which stores stand where they are done.
+  void measureCost() {
+    uint64_t cost = 0;
+    for (const plan::Instruction &instruction : entry.instructions())
+      cost += instruction.cost();
+    const bool moves =
+        llvm::any_of(entry.instructions(), [](const plan::Instruction &one) { return one.has_transfer(); });
+    entry.set_cost(moves ? uint64_t(integer(function->getAttr(names::kCost))) : cost);
+  }
+
   void measurePeak() {
     int64_t count = buffers.instructions.size(), live = plan::spaceBytes(plan, plan::RESIDENT), most = live;
     std::vector<int64_t> change(count + 3, 0);
     for (const EntryBuffer &buffer : buffers.buffers) {
-      if (buffer.kind == EntryBuffer::kState)
+      if (buffer.kind == EntryBuffer::kState || buffer.onHost)
         continue;
       // A buffer that takes over another's memory counts once at the instruction where both live.
       int64_t first = buffer.first + 1 + (buffer.inPlaceOf >= 0);

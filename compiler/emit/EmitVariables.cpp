@@ -100,7 +100,7 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
   std::map<std::string, uint32_t> indices;
   std::map<std::string, uint32_t> scalePayloads; // by variable with scales
   std::vector<std::pair<plan::ExternalBytes *, std::unique_ptr<llvm::MemoryBuffer>>> outside; // still to be hashed
-  uint64_t total = 0, offset = 0;
+  uint64_t total = 0, offsets[2] = {0, 0}; // on the device, and on the host
   for (const auto &[name, initializer] : options.model->initializers)
     total += initializer.bytes;
   bool inside = options.embedWeights || total <= kEmbeddedWeightsBytes;
@@ -120,9 +120,10 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
     variable.set_group(op.getGroup());
     if (op->hasAttr(train::names::kWhole))
       variable.mutable_shard()->mutable_dims()->Assign(stored.getShape().begin(), stored.getShape().end());
-    variable.set_offset(offset);
-    uint64_t bytes = train::tensorBytes(type);
-    offset += (bytes + plan::kAlignmentBytes - 1) / plan::kAlignmentBytes * plan::kAlignmentBytes;
+    const bool onHost = op->hasAttr(train::names::kOnHost);
+    variable.set_arena(onHost ? plan::HOST_RESIDENT : plan::RESIDENT);
+    variable.set_offset(offsets[onHost]);
+    offsets[onHost] += train::residentBytes(op);
     if (options.describeOnly)
       continue;
     auto found = options.model->initializers.find(name);

@@ -1,6 +1,7 @@
 //===- Lives.cpp - explain why each buffer is alive ------------------------===//
 #include "compiler/emit/Lives.h"
 #include "runtime/plan/JoinedKernels.h"
+#include "runtime/plan/Spaces.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -127,7 +128,7 @@ Purpose purposeOf(const plan::Buffer &buffer, const BufferLife &life, const std:
   default:
     break;
   }
-  if (buffer.arena() == plan::RESIDENT)
+  if (plan::holdsState(buffer.arena()))
     return Purpose::State;
   if (life.writers.empty())
     return Purpose::Activation;

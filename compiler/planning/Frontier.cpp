@@ -11,6 +11,7 @@
 #include <limits>
 #include <numeric>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 namespace tcc::planning {
@@ -76,12 +77,12 @@ struct View {
   Sequence order; ///< instruction of the program at each place
   Program program;
   RematProblem problem;
-  std::vector<int> nodeInstruction;
+  std::vector<int> nodeInstruction, nodeValue;
   std::vector<RematSchedule> byPrices;
   RematSolution least; ///< least memory that the solver reaches in this order
 
   View(const Program &whole, Sequence inThisOrder) : order(std::move(inThisOrder)), program(inOrder(whole, order)) {
-    problem = rematProblemOf(program, nodeInstruction);
+    problem = rematProblemOf(program, nodeInstruction, &nodeValue);
   }
   void findLeast(const RematOptions &solver) {
     byPrices = sweepPrices(problem);
@@ -93,7 +94,49 @@ struct View {
       instruction = order[size_t(instruction)];
     return result;
   }
+  /// A schedule with fetches, as a sequence of the offer; each value that is fetched is stored as soon as it is made.
+  /// Nothing if it fetches a value that is not offered.
+  std::optional<Sequence> sequence(const RematSchedule &schedule, const Offer &offer) const;
 };
+
+std::optional<Sequence> View::sequence(const RematSchedule &schedule, const Offer &offer) const {
+  std::vector<int> numberOf(offer.program.values.size(), -1);
+  for (size_t k = 0; k < offer.values.size(); ++k)
+    numberOf[size_t(offer.values[k])] = int(k);
+  std::vector<bool> isFetched(problem.nodes.size(), false);
+  for (int entry : schedule)
+    if (isFetch(entry))
+      isFetched[size_t(nodeOfEntry(entry))] = true;
+  Sequence result;
+  std::vector<bool> nodeDone(problem.nodes.size(), false), done(program.instructions.size(), false);
+  int latest = -1;
+  for (int entry : schedule) {
+    const size_t node = size_t(nodeOfEntry(entry));
+    const int value = nodeValue[node];
+    const int number = value < 0 ? -1 : numberOf[size_t(value)];
+    if (isFetch(entry)) {
+      if (number < 0)
+        return std::nullopt;
+      result.push_back(offer.fetchOf(size_t(number)));
+      latest = -1;
+      continue;
+    }
+    const int instruction = nodeInstruction[node];
+    const bool first = !nodeDone[node];
+    nodeDone[node] = true;
+    if (instruction >= 0 && !(first && done[size_t(instruction)]) && latest != instruction) {
+      done[size_t(instruction)] = true;
+      latest = instruction;
+      result.push_back(order[size_t(instruction)]);
+    }
+    if (first && isFetched[node]) {
+      if (number < 0)
+        return std::nullopt;
+      result.push_back(offer.storeOf(size_t(number)));
+    }
+  }
+  return withoutDeadExecutions(offer.program, result);
+}
 
 /// The instructions in the order of their first executions, each after the producers of all of its operands: a first
 /// execution that makes only some results may precede them.
@@ -169,17 +212,25 @@ public:
     solver.work = options.work / (options.rungs + 1);
     if (options.extraTime)
       mostCost = Cost(double(once) * (1 + *options.extraTime));
+    if (options.linkBytesPerCost)
+      offer = offerTransfers(program, options.linkBytesPerCost);
   }
 
-  std::vector<FrontierPoint> points;
+  std::vector<FrontierPoint> points, offloaded;
   std::string error;
   RematOptions solver;
+  std::optional<Offer> offer; ///< where values may be kept on the host
 
   FrontierPoint pointOf(Sequence sequence, uint64_t packingWork) const {
+    return pointOf(program, std::move(sequence), packingWork);
+  }
+  static FrontierPoint pointOf(const Program &program, Sequence sequence, uint64_t packingWork) {
     FrontierPoint made;
     made.peak = peakOf(program, sequence);
     made.packingWork = packingWork;
     made.packing = packed(program, sequence, packingWork);
+    std::vector<int> bufferOf;
+    made.host = pack(hostPackingOf(blocksOf(program, sequence), bufferOf), packingWork);
     made.bytes = made.packing.bytes;
     made.cost = costOf(program, sequence);
     made.sequence = std::move(sequence);
@@ -197,6 +248,12 @@ public:
 
   /// Packs again, with more work, the points that could then be smaller than every point of no more cost.
   void refine();
+
+  /// Adds each point with its transfers farther from the instructions that need them.
+  void spreadPoints();
+
+  /// Finds points that keep values on the host, in a view's order.
+  void offload(const View &view);
 
 private:
   /// A sequence that may become a point.
@@ -228,8 +285,8 @@ private:
   std::vector<FrontierPoint> packPromising(const std::vector<Candidate> &candidates, uint64_t work) const;
   void add(std::vector<FrontierPoint> made) { std::move(made.begin(), made.end(), std::back_inserter(points)); }
   void sweep(const View &view, Cost above);
-  /// With a limit on time, all costs within it count as equal.
-  bool isNoDearer(Cost a, Cost b) const { return options.extraTime || a <= b; }
+  /// With a limit on time, all costs within it count as equal, but not those of transfers: they fall with more memory.
+  bool isNoDearer(Cost a, Cost b) const { return (options.extraTime && !hasTransfers(program)) || a <= b; }
   bool check(const Sequence &sequence) {
     std::string wrong = validate(program, sequence);
     if (!wrong.empty() && error.empty())
@@ -434,6 +491,126 @@ void Climb::sweep(const View &view, Cost above) {
   add(packPromising(withOtherOrders(std::move(better), orderly), options.packingWork));
 }
 
+namespace {
+
+/// Bytes that may be fetched ahead or wait to be stored, for sequences to choose from.
+std::vector<std::optional<Bytes>> stagings(const Program &program, const Sequence &sequence) {
+  const Bytes largest = largestTransfers(program, sequence);
+  std::vector<std::optional<Bytes>> sizes;
+  for (Bytes times : {1, 3, 6, 16})
+    sizes.push_back(times * largest);
+  sizes.push_back(std::nullopt);
+  return sizes;
+}
+
+} // namespace
+
+void Climb::spreadPoints() {
+  if (!hasTransfers(program))
+    return;
+  std::vector<Candidate> candidates;
+  for (const FrontierPoint &point : points)
+    for (std::optional<Bytes> staging : stagings(program, point.sequence)) {
+      Candidate candidate = candidateOf(spread(program, point.sequence, staging));
+      if (!check(candidate.sequence))
+        return;
+      if (candidates.empty() || candidate.sequence != candidates.back().sequence)
+        candidates.push_back(std::move(candidate));
+    }
+  add(packPromising(candidates, options.packingWork));
+}
+
+void Climb::offload(const View &view) {
+  // What moving a byte is worth is not known beforehand: transfers that nothing waits for cost nothing, others their
+  // time. So each budget is solved at several prices, and the sequences' own times decide.
+  constexpr unsigned kCheaper[] = {1, 16};
+  const unsigned rungs = std::max(options.rungs / 2, 1u);
+  struct Problem {
+    RematProblem problem;
+    std::vector<Bytes> budgets;
+  };
+  // A transfer has time from a value's making to its last use, except for the forward uses in between. Where that is
+  // short something waits for it; so of two values the one that has longer is moved.
+  std::vector<Cost> extra(view.problem.nodes.size(), 0);
+  std::vector<bool> isOffered(extra.size(), false);
+  for (size_t node = 0; node < extra.size(); ++node)
+    isOffered[node] = std::binary_search(offer->values.begin(), offer->values.end(), view.nodeValue[node]);
+  {
+    std::vector<Cost> start(extra.size() + 1, 0);
+    std::vector<size_t> lastUse(extra.size(), 0);
+    for (size_t node = 0; node < extra.size(); ++node) {
+      start[node + 1] = start[node] + view.problem.nodes[node].cost;
+      for (int input : view.problem.inputs[node])
+        lastUse[size_t(input)] = node;
+    }
+    for (size_t node = 0; node < extra.size(); ++node) {
+      if (!isOffered[node]) {
+        extra[node] = start.back(); // dearer than everything else
+        continue;
+      }
+      const Cost transfer = transferCost(view.problem.nodes[node].bytes, options.linkBytesPerCost);
+      const Cost idle = lastUse[node] > node ? start[lastUse[node]] - start[node + 1] : 0;
+      extra[node] =
+          idle < 2 * transfer ? transfer : Cost(double(transfer) * (1 - double(idle) / double(start.back())) / 8);
+    }
+  }
+  std::vector<Problem> problems(std::size(kCheaper));
+  const Bytes most = wholePeak(view.problem);
+  RematOptions lighter = solver; // together they take about as long as the ladder without a host
+  lighter.work = solver.work / 2;
+  inParallel(problems.size(), [&](size_t i) {
+    problems[i].problem = view.problem;
+    problems[i].problem.linkBytesPerCost = options.linkBytesPerCost * kCheaper[i];
+    for (size_t node = 0; node < extra.size(); ++node)
+      problems[i].problem.nodes[node].transferExtra = extra[node];
+    const Bytes least = std::min(leastMemory(problems[i].problem, lighter).peak, view.least.peak);
+    for (unsigned rung = 1; rung <= rungs; ++rung)
+      problems[i].budgets.push_back(most - Bytes(double(most - least) * rung / rungs));
+  });
+  std::vector<std::vector<Candidate>> found(problems.size() * rungs);
+  std::vector<std::string> wrong(found.size());
+  inParallel(found.size(), [&](size_t i) {
+    const Problem &one = problems[i / rungs];
+    const RematSolution solved = rematerialize(one.problem, one.budgets[i % rungs], lighter);
+    if (!solved.feasible)
+      return;
+    const std::optional<Sequence> tight = view.sequence(solved.schedule, *offer);
+    if (!tight || std::none_of(tight->begin(), tight->end(), [&](int id) { return id >= int(offer->first); }))
+      return;
+    for (std::optional<Bytes> staging : stagings(offer->program, *tight)) {
+      Sequence made = withoutNeedlessRepeats(offer->program, spread(offer->program, *tight, staging));
+      if (wrong[i] = validate(offer->program, made); !wrong[i].empty())
+        return;
+      const Bytes peak = peakOf(offer->program, made);
+      const Cost cost = costOf(offer->program, made);
+      if (found[i].empty() || made != found[i].back().sequence)
+        found[i].push_back({std::move(made), peak, cost});
+    }
+  });
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!wrong[i].empty() && error.empty())
+      error = "values were moved to the host wrongly: " + wrong[i];
+    std::move(found[i].begin(), found[i].end(), std::back_inserter(candidates));
+  }
+  // Only candidates that may become points are packed: those that no point, nor another candidate, rules out by size.
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate &a, const Candidate &b) {
+    return a.cost != b.cost ? a.cost < b.cost : a.peak < b.peak;
+  });
+  std::vector<Candidate> kept;
+  for (Candidate &candidate : candidates)
+    if (std::none_of(points.begin(), points.end(),
+                     [&](const FrontierPoint &point) {
+                       return point.cost <= candidate.cost && point.bytes <= candidate.peak;
+                     }) &&
+        (kept.empty() || candidate.peak < kept.back().peak))
+      kept.push_back(std::move(candidate));
+  offloaded.resize(kept.size());
+  inParallel(kept.size(), [&](size_t i) {
+    offloaded[i] = pointOf(offer->program, std::move(kept[i].sequence), options.packingWork);
+  });
+}
+
 void Climb::refine() {
   std::vector<size_t> promising;
   for (size_t i = 0; i < points.size(); ++i) {
@@ -455,6 +632,35 @@ void Climb::refine() {
 }
 
 } // namespace
+
+/// Why the facts of a point are not those of its sequence; empty: they are.
+static std::string wrongFacts(const Program &program, const FrontierPoint &point) {
+  if (std::string bad = validate(program, point.sequence); !bad.empty())
+    return bad;
+  if (Bytes peak = peakOf(program, point.sequence); peak != point.peak || peak > point.bytes)
+    return "its sequence has " + std::to_string(peak) + " bytes live at once, not " + std::to_string(point.peak) +
+           " that fit";
+  const std::vector<Block> blocks = blocksOf(program, point.sequence);
+  std::vector<int> bufferOf;
+  if (std::string bad = validate(packingOf(blocks, bufferOf), point.packing);
+      !bad.empty() || point.packing.bytes != point.bytes)
+    return "it is packed wrongly: " + bad;
+  if (std::string bad = validate(hostPackingOf(blocks, bufferOf), point.host); !bad.empty())
+    return "it is packed wrongly on the host: " + bad;
+  if (Cost cost = costOf(program, point.sequence); cost != point.cost)
+    return "its sequence costs " + std::to_string(cost);
+  if (point.lowerBound > point.cost)
+    return "the lower bound of " + std::to_string(point.lowerBound) + " is above its cost of " +
+           std::to_string(point.cost);
+  return "";
+}
+
+static std::string validateOffloaded(const Program &program, const std::vector<FrontierPoint> &points) {
+  for (const FrontierPoint &point : points)
+    if (std::string bad = wrongFacts(program, point); !bad.empty())
+      return "a point with values on the host: " + bad;
+  return "";
+}
 
 Frontier frontier(const Program &program, const FrontierOptions &options) {
   Sequence once(program.instructions.size());
@@ -500,6 +706,10 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
     }
   }
   climb.refine();
+  if (climb.error.empty())
+    climb.spreadPoints();
+  if (climb.offer && options.rungs && climb.error.empty())
+    climb.offload(given);
   Frontier result;
   result.error = climb.error;
   // Keep the Pareto front: by rising cost, each point smaller than all before it.
@@ -511,22 +721,60 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
     if (kept.empty() || candidate.bytes < kept.back().bytes)
       kept.push_back(std::move(candidate));
 
-  RematProblem problem = boundProblemOf(program);
-  Cost sum = 0, onceCost = costOf(program, once);
-  for (const RematNode &node : problem.nodes)
-    sum += node.cost;
+  // Points that keep values on the host, and that no other point rules out.
+  auto rulesOut = [](const FrontierPoint &a, const FrontierPoint &b) {
+    return a.cost <= b.cost && a.bytes <= b.bytes && a.host.bytes <= b.host.bytes;
+  };
+  std::stable_sort(climb.offloaded.begin(), climb.offloaded.end(), [](const FrontierPoint &a, const FrontierPoint &b) {
+    return std::tuple(a.cost, a.bytes, a.host.bytes) < std::tuple(b.cost, b.bytes, b.host.bytes);
+  });
+  for (FrontierPoint &candidate : climb.offloaded) {
+    auto isWorse = [&](const FrontierPoint &other) { return rulesOut(other, candidate); };
+    if (std::none_of(kept.begin(), kept.end(), isWorse) &&
+        std::none_of(result.offloaded.begin(), result.offloaded.end(), isWorse))
+      result.offloaded.push_back(std::move(candidate));
+  }
+
+  // With transfers a step takes at least the time of its own work, and that of each channel. So it takes at least any
+  // weighted mean of the two, which is a problem of recomputation with other costs: `work` of its own work's, the rest
+  // of a fetch's. The stores' channel is left out, and so is a hundredth of the rest: sizes in the problem are rounded.
+  const std::array<Cost, 3> channels = costsByChannel(program);
+  const Cost least = *std::max_element(channels.begin(), channels.end());
   RematOptions bounding;
-  bounding.work = options.boundWork / kept.size();
-  inParallel(kept.size(), [&](size_t i) {
-    kept[i].lowerBound = onceCost;
-    if (options.boundWork && i)
-      kept[i].lowerBound += boundCost(problem, kept[i].bytes, bounding).anyOrder - sum;
+  bounding.work = options.boundWork / (kept.size() + result.offloaded.size());
+  auto bound = [&](Bytes bytes, double work, Bytes linkBytesPerCost) {
+    RematProblem problem = boundProblemOf(program);
+    Cost sum = 0;
+    for (RematNode &node : problem.nodes) {
+      node.cost = Cost(double(node.cost) * work);
+      sum += node.cost;
+    }
+    problem.linkBytesPerCost = linkBytesPerCost;
+    const Cost extra = boundCost(problem, bytes, bounding).anyOrder;
+    return extra > sum ? Cost(double(channels[size_t(Transfer::None)]) * work) + (extra - sum) : Cost(0);
+  };
+  inParallel(kept.size() + result.offloaded.size(), [&](size_t i) {
+    FrontierPoint &point = i < kept.size() ? kept[i] : result.offloaded[i - kept.size()];
+    point.lowerBound = least;
+    if (!options.boundWork || i == 0 || hasTransfers(program))
+      return;
+    if (i < kept.size())
+      point.lowerBound = std::max(least, bound(point.bytes, 1, 0));
+    else
+      for (double work : {0.5, 0.8})
+        point.lowerBound =
+            std::max(point.lowerBound,
+                     bound(point.bytes, work, Bytes(double(options.linkBytesPerCost) / (1 - work) * 1.01) + 1));
   });
   // A lower bound for a larger budget also holds for a smaller one.
-  for (size_t i = 1; i < kept.size(); ++i)
-    kept[i].lowerBound = std::max(kept[i].lowerBound, kept[i - 1].lowerBound);
+  for (std::vector<FrontierPoint> *list : {&kept, &result.offloaded})
+    for (size_t i = 1; i < list->size(); ++i)
+      if ((*list)[i].bytes <= (*list)[i - 1].bytes)
+        (*list)[i].lowerBound = std::max((*list)[i].lowerBound, (*list)[i - 1].lowerBound);
   if (result.error.empty())
     result.error = validate(program, kept);
+  if (result.error.empty() && climb.offer)
+    result.error = validateOffloaded(climb.offer->program, result.offloaded);
   return result;
 }
 
@@ -545,19 +793,8 @@ std::string validate(const Program &program, const std::vector<FrontierPoint> &p
       return "point " + std::to_string(i) + " (" + std::to_string(point.bytes) + " bytes, cost " +
              std::to_string(point.cost) + "): " + what;
     };
-    if (std::string bad = validate(program, point.sequence); !bad.empty())
+    if (std::string bad = wrongFacts(program, point); !bad.empty())
       return wrong(bad);
-    if (Bytes peak = peakOf(program, point.sequence); peak != point.peak || peak > point.bytes)
-      return wrong("its sequence has " + std::to_string(peak) + " bytes live at once, not " +
-                   std::to_string(point.peak) + " that fit");
-    std::vector<int> bufferOf;
-    if (std::string bad = validate(packingOf(blocksOf(program, point.sequence), bufferOf), point.packing);
-        !bad.empty() || point.packing.bytes != point.bytes)
-      return wrong("it is packed wrongly: " + bad);
-    if (Cost cost = costOf(program, point.sequence); cost != point.cost)
-      return wrong("its sequence costs " + std::to_string(cost));
-    if (point.lowerBound > point.cost)
-      return wrong("the lower bound of " + std::to_string(point.lowerBound) + " is above its cost");
     if (i && (point.bytes >= points[i - 1].bytes || point.cost <= points[i - 1].cost))
       return wrong("the point before it is no larger and no cheaper");
   }

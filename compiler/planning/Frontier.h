@@ -9,7 +9,9 @@
 #define TCC_PLANNING_FRONTIER_H
 
 #include "compiler/planning/Program.h"
+#include "compiler/planning/Transfers.h"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,8 +23,9 @@ struct FrontierPoint {
   Sequence sequence;
   Bytes bytes = 0;          ///< of the packed arena
   Bytes peak = 0;           ///< most live at once
-  Cost cost = 0;            ///< of all executions
+  Cost cost = 0;            ///< costOf(sequence)
   PackingSolution packing;  ///< of packingOf(blocksOf(sequence)): the offsets that a plan of this point uses
+  PackingSolution host;     ///< of hostPackingOf(blocksOf(sequence))
   uint64_t packingWork = 0; ///< spent on the packing
   Cost lowerBound = 0;      ///< lower bound of the cost of every sequence within these bytes
 };
@@ -36,12 +39,17 @@ struct FrontierOptions {
   uint64_t boundWork = 0;              ///< of the lower bounds, for all rungs together; 0: the plain sum of costs
   /// Largest extra cost of a point, as a share of the cost without recomputation; none: no limit.
   std::optional<double> extraTime = std::nullopt;
+  /// Bytes that a channel to the host moves per unit of cost, where values may be kept there; 0: they may not.
+  Bytes linkBytesPerCost = 0;
 };
 
 struct Frontier {
   /// Most memory first: bytes fall strictly, costs rise strictly. The first one executes everything once, in the
   /// program's order.
   std::vector<FrontierPoint> points;
+  /// Points that keep values on the host, most memory of the device first. Sequences are of offerTransfers(program).
+  /// Each is cheaper than every other point of no more bytes, on the device and on the host.
+  std::vector<FrontierPoint> offloaded;
   std::string error; ///< an internal error that was found by checking; empty: none
 };
 
@@ -55,8 +63,13 @@ std::vector<Frontier> frontiers(const std::vector<const Program *> &programs, co
 std::string validate(const Program &program, const std::vector<FrontierPoint> &points);
 
 /// The recomputation problem of a program: one node for each value (inputs first), or for an instruction without
-/// results. `nodeInstruction[n]` is the instruction of node n, −1 for inputs.
-RematProblem rematProblemOf(const Program &program, std::vector<int> &nodeInstruction);
+/// results. `nodeInstruction[n]` is the instruction of node n, −1 for inputs; `nodeValue[n]` its value, −1 for none.
+RematProblem rematProblemOf(const Program &program, std::vector<int> &nodeInstruction,
+                            std::vector<int> *nodeValue = nullptr);
+
+/// The sums of the costs of executing everything once, by channel: of the program's own work, of stores, of fetches. No
+/// sequence takes less time than the largest of them.
+std::array<Cost, 3> costsByChannel(const Program &program);
 
 /// A relaxed problem for lower bounds: every sequence of the program is a schedule of it with no more memory or cost.
 /// Results of one instruction share its cost, and each may take over an operand's memory.

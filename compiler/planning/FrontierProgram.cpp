@@ -24,9 +24,11 @@ namespace {
 
 /// With `relaxed` every result may be written in place of an operand that dies, not only the first result over its
 /// preferred operand.
-RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction, bool relaxed) {
+RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction, std::vector<int> &nodeValue,
+                       bool relaxed) {
   RematProblem problem;
   nodeInstruction.clear();
+  nodeValue.clear();
   std::vector<int> nodeOf(program.values.size(), -1), firstNode(program.instructions.size(), -1);
   Sequence once(program.instructions.size());
   std::iota(once.begin(), once.end(), 0);
@@ -36,7 +38,12 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
     problem.nodes.push_back(std::move(node));
     problem.inputs.push_back(std::move(inputs));
     nodeInstruction.push_back(instruction);
+    nodeValue.push_back(-1);
     return int(problem.nodes.size()) - 1;
+  };
+  auto addValue = [&](int v, RematNode node, std::vector<int> inputs, int instruction) {
+    nodeOf[size_t(v)] = add(std::move(node), std::move(inputs), instruction);
+    nodeValue.back() = v;
   };
   auto nodeOfValue = [&](int v) {
     RematNode node;
@@ -49,7 +56,7 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
     if (program.values[v].producer < 0) {
       RematNode node = nodeOfValue(int(v));
       node.repeatable = false;
-      nodeOf[v] = add(node, {}, -1);
+      addValue(int(v), node, {}, -1);
     }
   auto nodesOf = [&](const std::vector<int> &values) {
     std::vector<int> nodes;
@@ -136,7 +143,7 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
         node.overwrites = taken < 0 ? -1 : nodeOf[size_t(taken)];
         spent.insert(spent.end(), candidates.begin(), candidates.end());
       }
-      nodeOf[size_t(v)] = add(node, nodesOf(needed), int(i));
+      addValue(v, node, nodesOf(needed), int(i));
     }
   }
   // A reader of state is not executed again once the state is overwritten.
@@ -152,13 +159,25 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
 
 } // namespace
 
-RematProblem rematProblemOf(const Program &program, std::vector<int> &nodeInstruction) {
-  return problemOf(program, nodeInstruction, false);
+RematProblem rematProblemOf(const Program &program, std::vector<int> &nodeInstruction, std::vector<int> *nodeValue) {
+  std::vector<int> unused;
+  return problemOf(program, nodeInstruction, nodeValue ? *nodeValue : unused, false);
 }
 
 RematProblem boundProblemOf(const Program &program) {
-  std::vector<int> nodeInstruction;
-  return problemOf(program, nodeInstruction, true);
+  std::vector<int> nodeInstruction, nodeValue;
+  return problemOf(program, nodeInstruction, nodeValue, true);
+}
+
+std::array<Cost, 3> costsByChannel(const Program &program) {
+  Sequence once(program.instructions.size());
+  std::iota(once.begin(), once.end(), 0);
+  std::erase_if(once, [&](int id) { return program.instructions[size_t(id)].optional; });
+  const std::vector<Execution> executions = executionsOf(program, once);
+  std::array<Cost, 3> sums{};
+  for (size_t at = 0; at < once.size(); ++at)
+    sums[size_t(program.instructions[size_t(once[at])].transfer)] += executions[at].cost;
+  return sums;
 }
 
 Sequence withoutDeadExecutions(const Program &program, const Sequence &sequence) {
@@ -178,7 +197,7 @@ Sequence withoutDeadExecutions(const Program &program, const Sequence &sequence)
     bool useful =
         std::any_of(instruction.writes.begin(), instruction.writes.end(), [&](int v) { return needed[size_t(v)]; });
     bool effect = instruction.writesState && at == earliest[id];
-    if (!useful && !effect && left[id] > 1) {
+    if (!useful && !effect && (left[id] > 1 || instruction.optional)) {
       --left[id];
       continue;
     }
@@ -219,6 +238,8 @@ Program expand(const Program &program, const Sequence &sequence) {
     ProgramValue value = program.values[size_t(v)];
     value.producer = producer;
     value.atExit = false;
+    if (value.onHost)
+      value.bytes = 0;
     newest[size_t(v)] = int(expanded.values.size());
     expanded.values.push_back(std::move(value));
   };
@@ -237,6 +258,7 @@ Program expand(const Program &program, const Sequence &sequence) {
     instruction.cost = execution.cost;
     instruction.workspace = execution.workspace;
     instruction.scratch = execution.scratch;
+    instruction.transfer = source.transfer;
     instruction.writesState = source.writesState && positions[size_t(sequence[at])].front() == int(at);
     for (int v : execution.reads)
       instruction.reads.push_back(newest[size_t(v)]);
@@ -303,8 +325,12 @@ std::vector<size_t> repeatsWithRoom(const Program &program, const Sequence &sequ
   const std::vector<Execution> executions = executionsOf(program, sequence);
   std::vector<int64_t> live = liveBytes(blocksOf(program, sequence), sequence.size());
   std::vector<size_t> last(program.instructions.size(), sequence.size()), found;
+  std::vector<size_t> made(program.values.size(), sequence.size());
   for (size_t at = 0; at < sequence.size(); ++at) {
-    size_t &before = last[size_t(sequence[at])];
+    // What a fetch brings back may have been made by another instruction.
+    const ProgramInstruction &instruction = program.instructions[size_t(sequence[at])];
+    const bool brings = instruction.optional && instruction.transfer == Transfer::Fetch;
+    size_t &before = brings ? made[size_t(instruction.writes.front())] : last[size_t(sequence[at])];
     if (before < at) {
       int64_t kept = 0;
       for (int v : executions[at].writes)
@@ -318,6 +344,8 @@ std::vector<size_t> repeatsWithRoom(const Program &program, const Sequence &sequ
       }
     }
     before = at;
+    for (int v : executions[at].writes)
+      made[size_t(v)] = at;
   }
   return found;
 }

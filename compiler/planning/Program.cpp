@@ -55,21 +55,38 @@ std::vector<Block> blocksOf(const Program &program, const Sequence &sequence) {
   for (size_t v = 0; v < program.values.size(); ++v)
     if (program.values[v].producer < 0) {
       newest[v] = int(blocks.size());
-      blocks.push_back({int(v), -1, program.values[v].bytes, -1, 0, -1});
+      blocks.push_back({int(v), -1, program.values[v].bytes, -1, 0, -1, false, program.values[v].onHost});
     }
   const std::vector<Execution> executions = executionsOf(program, sequence);
+  std::vector<std::pair<size_t, size_t>> fetched; // a block of the host, and the one that it is fetched to
+  std::vector<Time> firstRead(blocks.size(), end);
   for (size_t at = 0; at < sequence.size(); ++at) {
-    for (int v : executions[at].reads)
-      blocks[size_t(newest[size_t(v)])].last = Time(at);
+    const Transfer transfer = program.instructions[size_t(sequence[at])].transfer;
+    Time since = Time(at); // from then on a store writes to the host
+    for (int v : executions[at].reads) {
+      const size_t read = size_t(newest[size_t(v)]);
+      blocks[read].last = Time(at);
+      if (transfer != Transfer::Store)
+        firstRead[read] = std::min(firstRead[read], Time(at));
+      else
+        since = std::max(blocks[read].first, Time(0));
+      if (transfer == Transfer::Fetch)
+        fetched.emplace_back(read, blocks.size());
+    }
     for (int v : executions[at].writes) {
       newest[size_t(v)] = int(blocks.size());
-      blocks.push_back({v, int(at), program.values[size_t(v)].bytes, Time(at), Time(at), -1});
+      const ProgramValue &value = program.values[size_t(v)];
+      blocks.push_back({v, int(at), value.bytes, value.onHost ? since : Time(at), Time(at), -1, false, value.onHost});
+      firstRead.push_back(end);
     }
     if (const Bytes bytes = executions[at].workspace - executions[at].scratch)
       blocks.push_back({-1, int(at), bytes, Time(at), Time(at), -1});
     if (executions[at].scratch)
       blocks.push_back({-1, int(at), executions[at].scratch, Time(at), Time(at), -1, true});
+    firstRead.resize(blocks.size(), end);
   }
+  for (auto [host, device] : fetched) // a fetch may run until something reads what it brings
+    blocks[host].last = std::max(blocks[host].last, firstRead[device]);
   for (size_t v = 0; v < program.values.size(); ++v)
     if (program.values[v].atExit && newest[v] >= 0)
       blocks[size_t(newest[v])].last = end;
@@ -100,11 +117,15 @@ std::vector<Block> blocksOf(const Program &program, const Sequence &sequence) {
   return blocks;
 }
 
-PackingProblem packingOf(const std::vector<Block> &blocks, std::vector<int> &bufferOf) {
+namespace {
+
+PackingProblem packingIn(bool onHost, const std::vector<Block> &blocks, std::vector<int> &bufferOf) {
   PackingProblem problem;
   bufferOf.assign(blocks.size(), -1);
   for (size_t b = 0; b < blocks.size(); ++b) {
     const Block &block = blocks[b];
+    if (block.onHost != onHost)
+      continue;
     if (block.isScratch) {
       problem.scratch.push_back({block.first, block.bytes});
       continue;
@@ -119,6 +140,16 @@ PackingProblem packingOf(const std::vector<Block> &blocks, std::vector<int> &buf
     problem.buffers.push_back({"block " + std::to_string(b), std::max<Bytes>(block.bytes, 1), block.first, block.last});
   }
   return problem;
+}
+
+} // namespace
+
+PackingProblem packingOf(const std::vector<Block> &blocks, std::vector<int> &bufferOf) {
+  return packingIn(false, blocks, bufferOf);
+}
+
+PackingProblem hostPackingOf(const std::vector<Block> &blocks, std::vector<int> &bufferOf) {
+  return packingIn(true, blocks, bufferOf);
 }
 
 std::vector<Bytes> liveBytes(const Program &program, const Sequence &sequence) {
@@ -149,10 +180,50 @@ Bytes peakOf(const Program &program, const Sequence &sequence) {
 }
 
 Cost costOf(const Program &program, const Sequence &sequence) {
-  Cost cost = 0;
-  for (const Execution &execution : executionsOf(program, sequence))
-    cost += execution.cost;
-  return cost;
+  const std::vector<Execution> executions = executionsOf(program, sequence);
+  auto transferAt = [&](size_t at) { return program.instructions[size_t(sequence[at])].transfer; };
+  // A store starts when its source is made, the sources' order is that of its channel.
+  std::vector<std::vector<size_t>> storesOf(sequence.size()); // by the position that makes the source
+  std::vector<size_t> maker(program.values.size(), 0);
+  for (size_t at = 0; at < sequence.size(); ++at) {
+    if (transferAt(at) == Transfer::Store)
+      storesOf[executions[at].reads.empty() ? at : maker[size_t(executions[at].reads.front())]].push_back(at);
+    for (int v : executions[at].writes)
+      maker[size_t(v)] = at;
+  }
+  Cost now = 0, stores = 0, fetches = 0;             // the device's time, and when the channels are free
+  std::vector<Cost> ready(program.values.size(), 0); // when each value is there
+  std::vector<Cost> stored(sequence.size(), 0);
+  auto begin = [&](size_t store, Cost from) {
+    stores = std::max(stores, from) + executions[store].cost;
+    stored[store] = stores;
+  };
+  for (size_t at = 0; at < sequence.size(); ++at) {
+    const Execution &execution = executions[at];
+    Cost from = now;
+    for (int v : execution.reads)
+      from = std::max(from, ready[size_t(v)]);
+    switch (transferAt(at)) {
+    case Transfer::None:
+      now = from + execution.cost;
+      break;
+    case Transfer::Store:
+      if (execution.reads.empty())
+        begin(at, now);
+      now = std::max(now, stored[at]);
+      break;
+    case Transfer::Fetch:
+      fetches = std::max(fetches, from) + execution.cost;
+      break;
+    }
+    const Cost end = transferAt(at) == Transfer::Fetch ? fetches : now;
+    for (int v : execution.writes)
+      ready[size_t(v)] = end;
+    for (size_t store : storesOf[at])
+      if (store != at)
+        begin(store, end);
+  }
+  return std::max({now, stores, fetches});
 }
 
 std::string validate(const Program &program, const Sequence &sequence) {
@@ -179,7 +250,7 @@ std::string validate(const Program &program, const Sequence &sequence) {
     done[size_t(id)] = true;
   }
   for (size_t id = 0; id < all.size(); ++id)
-    if (!done[id])
+    if (!done[id] && !all[id].optional)
       return all[id].name + " is never executed";
   return "";
 }

@@ -23,9 +23,10 @@ namespace tcc::planning {
 /// A piece of transient memory. State (parameters, moments) is not one: its memory is always there.
 struct ProgramValue {
   std::string name;
-  Bytes bytes = 0;
+  Bytes bytes = 0;     ///< of the device's memory, or of the host's
   int producer = -1;   ///< instruction that writes it; −1: an input, there at entry
   bool atExit = false; ///< lives to the end
+  bool onHost = false; ///< in the memory of the host; only transfers read and write it
 };
 
 /// The cost and the memory accesses of one execution. Its fields are those of ProgramInstruction.
@@ -62,6 +63,11 @@ private:
   mutable std::map<std::vector<bool>, Execution> made;
 };
 
+/// Transfers move a value, or state, between the device and the host, beside other instructions. A fetch begins where
+/// it stands in a sequence, and what reads its result waits for it. A store begins as soon as its source is made, and
+/// is done where it stands: until then its source stays live.
+enum class Transfer { None, Store, Fetch };
+
 struct ProgramInstruction {
   std::string name;
   Cost cost = 0;           ///< of one execution
@@ -80,6 +86,8 @@ struct ProgramInstruction {
   /// The executions that leave results out; null: they cost as much as one that computes all results.
   std::shared_ptr<const PartialExecutions> partial = nullptr;
   Bytes scratch = 0; ///< the part of the workspace that is placed above all live values
+  Transfer transfer = Transfer::None;
+  bool optional = false; ///< a sequence may leave it out
 };
 
 struct Program {
@@ -106,14 +114,19 @@ struct Block {
   Time first = 0, last = 0; ///< positions, both included; −1: at entry, the sequence's length: at exit
   int inPlaceOf = -1;       ///< block whose memory it takes over when that one dies
   bool isScratch = false;
+  bool onHost = false; ///< memory of the host
 };
 
 /// All blocks in order of position; those of values at entry come first. The sequence has to be valid.
 std::vector<Block> blocksOf(const Program &program, const Sequence &sequence);
 
-/// The packing problem of blocks: those that take over one another's memory are one buffer. `bufferOf[block]` is its
-/// index; −1 for scratch, whose blocks are those of the problem, in order.
+/// The packing problem of the device's blocks: those that take over one another's memory are one buffer.
+/// `bufferOf[block]` is its index; −1 for scratch, whose blocks are those of the problem, in order, and for blocks of
+/// the host.
 PackingProblem packingOf(const std::vector<Block> &blocks, std::vector<int> &bufferOf);
+
+/// The same of the host's blocks, which are packed apart; −1 for all others.
+PackingProblem hostPackingOf(const std::vector<Block> &blocks, std::vector<int> &bufferOf);
 
 /// Bytes that live at entry, during each execution, and at exit, sizes rounded up to the alignment of packing.
 std::vector<Bytes> liveBytes(const Program &program, const Sequence &sequence);
@@ -121,7 +134,9 @@ std::vector<Bytes> liveBytes(const Program &program, const Sequence &sequence);
 /// Most bytes live at once, sizes rounded up to the alignment of packing: a lower bound of every packing.
 Bytes peakOf(const Program &program, const Sequence &sequence);
 
-/// Sum of the costs of all executions: the measure that ladders, plans and reports share.
+/// The time of a sequence, in the unit of costs: the measure that ladders, plans and reports share. Without transfers
+/// it is the sum of the costs of all executions. Transfers take time of two channels, one to the host and one from it,
+/// and add to the sequence's time only where something waits for them.
 Cost costOf(const Program &program, const Sequence &sequence);
 
 /// Checks a sequence naively: every instruction executed, every operand available, state read before it is overwritten,

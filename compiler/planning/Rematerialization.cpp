@@ -9,7 +9,7 @@ namespace tcc::planning {
 
 Cost transferCost(const RematProblem &problem, size_t node) {
   const Bytes bytes = problem.nodes[node].bytes, link = problem.linkBytesPerCost;
-  return bytes / link + (bytes % link != 0);
+  return bytes / link + (bytes % link != 0) + problem.nodes[node].transferExtra;
 }
 
 RematMeasure measure(const RematProblem &problem, const RematSchedule &schedule) {

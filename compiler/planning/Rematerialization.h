@@ -44,6 +44,7 @@ struct RematNode {
   int overwrites = -1;     ///< an input whose memory the output takes over where that input's life ends at this step
   /// Repetitions must precede the first execution of this node, which overwrites an input of theirs; −1: no limit.
   int repeatBefore = -1;
+  Cost transferExtra = 0; ///< added to the cost of each transfer of its output
 };
 
 struct RematProblem {

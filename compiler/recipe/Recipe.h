@@ -205,6 +205,8 @@ struct Recipe {
   TrainSettings train;
   AdapterSettings adapter;
   ParallelSettings parallel;
+  std::string offload = "auto";                ///< offload.what
+  std::optional<double> offloadBytesPerSecond; ///< unset: the target's
   /// Optimizer, schedule, accumulation, clipping, seed, evaluation, checkpoints; averages, which are kept if there is a
   /// decay; the loss scale, which counts if train.scalesLoss().
   plan::Training training;

@@ -304,6 +304,9 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"adapter.base", to(adapter, &A::base)},
       {"adapter.block", to(adapter, &A::block)},
 
+      {"offload.what", to(&Recipe::offload)},
+      {"offload.bytes_per_second", to(&Recipe::offloadBytesPerSecond)},
+
       {"parallel.mode", to(parallel, &P::mode)},
       {"parallel.ranks", to(parallel, &P::ranks)},
       {"parallel.shard_within_node", to(parallel, &P::shardWithinNode)},

@@ -16,6 +16,7 @@ struct CostModel {
   double bytesPerNs = 32;       ///< read and written by kernels and calls; caches serve part of it
   double stateBytesPerNs = 16;  ///< read and written by updates; all of it comes from memory
   double launchNs = 2000;       ///< overhead of an instruction
+  double hostBytesPerNs = 0;    ///< copied to the host, and as much from it at the same time; 0: the device has no link
   double recomputeTime = 0.015; ///< share of a step's time that a plan without a budget may spend on recomputation
 };
 

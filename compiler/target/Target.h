@@ -43,6 +43,7 @@ struct Capabilities {
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
   /// Convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums.
   bool roundsConvolutionGradients = false;
+  bool keepsOnHost = false;    ///< its device has memory of its own, and copies to the host and back beside other work
   bool collectives = false;    ///< its device runs collectives between ranks
   bool scattersInOneTree = false; ///< its reduce-scatter sums in Communicator.h's tree, like an all-reduce
   bool updatesRows = true;     ///< updates only the rows of sparse embedding gradients (update-rows)
@@ -176,6 +177,10 @@ inline constexpr llvm::StringLiteral kConvolutionKernelsAttribute = "train.convo
 /// i64, on a module: bytes of the slices in which a target may compute gradients (compiler.slice_bytes); 0: no slices.
 /// Absent: the target's own choice.
 inline constexpr llvm::StringLiteral kSliceBytesAttribute = "train.slice_bytes";
+
+/// f64, on a module: bytes that its machine copies to the host in a nanosecond (offload.bytes_per_second). Absent: the
+/// target's own rate.
+inline constexpr llvm::StringLiteral kHostBytesAttribute = "train.host_bytes_per_ns";
 
 /// The attribute of a module that names its target.
 inline constexpr llvm::StringLiteral kTargetAttribute = "train.target";

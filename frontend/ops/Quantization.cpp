@@ -7,6 +7,7 @@
 #include "frontend/Quantization.h"
 #include "frontend/FakeQuantize.h"
 #include "frontend/NodeImport.h"
+#include "frontend/ops/FourBits.h"
 
 #include <numeric>
 
@@ -31,7 +32,7 @@ Type wideType(NodeImport &n, Type element) {
 /// The axis that scales vary along; nullopt for a single scale. Error: they do not fit.
 Expected<std::optional<int64_t>> axisOf(NodeImport &n) {
   if (n.intAttr("block_size", 0) != 0)
-    return error("quantisation in blocks is not read; quantise per tensor or per axis");
+    return error("quantisation in blocks is read of 4-bit integers alone; quantise per tensor or per axis");
   const int64_t count = countOf(n.shape(1));
   if (n.rank(1) > 1)
     return error("its scale {} is neither one number nor one for each index of an axis", typeText(n.in(1)));
@@ -186,6 +187,8 @@ Status fakeQuantize(NodeImport &n) {
 Status dequantizeLinear(NodeImport &n) {
   if (n.attribute(fake_quantize::kType))
     return fakeQuantize(n);
+  if (llvm::any_of(n.inputs, [](const Slot &slot) { return slot.fourBits.has_value(); }))
+    return dequantizeFourBits(n);
   TCC_TRY(axis, axisOf(n));
   if (!onnxTypeOf(n, n.in(0)))
     return unread(0);
@@ -200,7 +203,7 @@ Status dequantizeLinear(NodeImport &n) {
 
 constexpr OpEntry kTable[] = {
     OpEntry{"QuantizeLinear", 2, quantizeLinear, 10}.reading(1),
-    OpEntry{"DequantizeLinear", 2, dequantizeLinear, 10}.reading(1),
+    OpEntry{"DequantizeLinear", 2, dequantizeLinear, 10}.reading(1).packed(),
 };
 
 } // namespace

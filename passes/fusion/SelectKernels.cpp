@@ -53,15 +53,25 @@ void readInPlace(func::FuncOp function, const target::Target &target) {
   }
 }
 
-/// A matrix in 4 bits behind views, and behind a cast to bf16: strides[d] is the distance of its codes along dimension
-/// d of the value.
+/// How codes, blocks, scales and zero points lie along one dimension of a value.
+struct CodesAlong {
+  int64_t stride = 0, block = 1, scale = 0, zero = 0;
+};
+/// A matrix in 4 bits behind views, and behind a cast to bf16.
 struct Codes {
   UnpackOp unpack;
-  llvm::SmallVector<int64_t> strides;
+  llvm::SmallVector<CodesAlong> dims;
 };
 std::optional<Codes> codesOf(Value value) {
-  if (auto unpack = value.getDefiningOp<UnpackOp>(); unpack && !unpack.getIndices())
-    return Codes{unpack, llvm::SmallVector<int64_t>(unpack.getStrides())};
+  if (auto unpack = value.getDefiningOp<UnpackOp>(); unpack && !unpack.getIndices()) {
+    Codes codes{unpack, {}};
+    for (size_t d = 0; d < unpack.getShape().size(); ++d) {
+      auto at = [&](llvm::ArrayRef<int64_t> list) { return list.empty() ? 0 : list[d]; };
+      codes.dims.push_back(
+          {at(unpack.getStrides()), at(unpack.getBlocks()), at(unpack.getScaleStrides()), at(unpack.getZeroStrides())});
+    }
+    return codes;
+  }
   // The call rounds as the cast does; the product's other factor is bf16, too.
   if (auto cast = value.getDefiningOp<CastOp>())
     return elementTypeOf(value).isBF16() && elementTypeOf(cast.getInput()).isF32() ? codesOf(cast.getInput())
@@ -74,11 +84,11 @@ std::optional<Codes> codesOf(Value value) {
   std::optional<Codes> codes = codesOf(view->getOperand(0));
   if (!codes)
     return std::nullopt;
-  llvm::SmallVector<int64_t> strides;
+  Codes viewed{codes->unpack, {}};
   if (transpose) {
     for (int64_t dim : transpose.getPermutation())
-      strides.push_back(codes->strides[size_t(dim)]);
-    return Codes{codes->unpack, strides};
+      viewed.dims.push_back(codes->dims[size_t(dim)]);
+    return viewed;
   }
   // Only extents of 1 may come and go.
   llvm::ArrayRef<int64_t> from = shapeOf(view->getOperand(0)), to = shapeOf(value);
@@ -87,14 +97,14 @@ std::optional<Codes> codesOf(Value value) {
     while (at < from.size() && from[at] == 1)
       ++at;
     if (extent == 1) {
-      strides.push_back(0);
+      viewed.dims.push_back({});
       continue;
     }
     if (at == from.size() || from[at] != extent)
       return std::nullopt;
-    strides.push_back(codes->strides[at++]);
+    viewed.dims.push_back(codes->dims[at++]);
   }
-  return Codes{codes->unpack, strides};
+  return viewed;
 }
 
 void readCodes(func::FuncOp function, const target::Target &target) {
@@ -102,14 +112,18 @@ void readCodes(func::FuncOp function, const target::Target &target) {
     std::optional<Codes> codes = codesOf(product.getRhs());
     if (!codes || product.getAddend() || shapeOf(product.getRhs())[0] != 1)
       continue;
-    int64_t k = codes->strides[1], n = codes->strides[2];
+    CodesAlong k = codes->dims[1], n = codes->dims[2];
     if (product.getTransB())
       std::swap(k, n);
     OpBuilder builder(product);
     UnpackOp unpack = codes->unpack;
+    using Pair = llvm::SmallVector<int64_t, 2>;
+    const bool grid = !unpack.getBlocks().empty();
     auto reader = MatMulUnpackOp::create(builder, product.getLoc(), product.getType(), product.getLhs(),
-                                         unpack.getBytes(), unpack.getScales(), unpack.getCode(), unpack.getBlock(),
-                                         llvm::ArrayRef<int64_t>{k, n}, product.getTransA());
+                                         unpack.getBytes(), unpack.getScales(), unpack.getZeros(), unpack.getCode(),
+                                         unpack.getBlock(), Pair{k.stride, n.stride}, product.getTransA(),
+                                         grid ? Pair{k.block, n.block} : Pair(), grid ? Pair{k.scale, n.scale} : Pair(),
+                                         unpack.getZeros() ? Pair{k.zero, n.zero} : Pair());
     if (!target.call(reader)) {
       reader.erase();
       continue;

@@ -53,6 +53,7 @@ EntryBuffers::EntryBuffers(func::FuncOp function) {
     buffer.first = block.first;
     buffer.last = block.last;
     buffer.owner = block.execution >= 0 ? instructions[size_t(block.execution)] : nullptr;
+    buffer.onHost = block.onHost;
     if (block.value >= 0) {
       buffer.value = entry.values[size_t(block.value)];
       buffer.bytes = int64_t(block.bytes);
@@ -124,8 +125,8 @@ void EntryBuffers::place(func::FuncOp function, const planning::PackingProblem &
   Builder builder(function.getContext());
   auto offsetOf = [&](unsigned id) {
     const EntryBuffer &buffer = buffers[id];
-    return buffer.block < 0 ? int64_t(-1)
-                            : int64_t(solution.offsets[size_t(bufferOfBlock[size_t(buffer.block)])]);
+    return buffer.block < 0 || buffer.onHost ? int64_t(-1)
+                                             : int64_t(solution.offsets[size_t(bufferOfBlock[size_t(buffer.block)])]);
   };
   // Set all attributes at once, since each change rebuilds the whole list.
   SmallVector<Attribute> attributes;
@@ -153,11 +154,22 @@ void EntryBuffers::place(func::FuncOp function, const planning::PackingProblem &
   function->setAttr(names::kLowerBoundBytes, builder.getI64IntegerAttr(int64_t(solution.lowerBound)));
 }
 
+void EntryBuffers::placeOnHost(func::FuncOp function, ArrayRef<int> bufferOfBlock,
+                               const planning::PackingSolution &solution) const {
+  Builder builder(function.getContext());
+  for (const EntryBuffer &buffer : buffers)
+    if (buffer.onHost)
+      buffer.owner->setAttr(names::kOffsets, builder.getDenseI64ArrayAttr(int64_t(
+                                                 solution.offsets[size_t(bufferOfBlock[size_t(buffer.block)])])));
+  if (solution.bytes)
+    function->setAttr(names::kHostTransientBytes, builder.getI64IntegerAttr(int64_t(solution.bytes)));
+}
+
 std::vector<planning::Bytes> EntryBuffers::offsets(func::FuncOp function, ArrayRef<int> bufferOfBlock,
                                                    size_t count) const {
   std::vector<planning::Bytes> result(count, 0);
   auto note = [&](unsigned id, int64_t offset) {
-    if (int block = buffers[id].block; block >= 0)
+    if (int block = buffers[id].block; block >= 0 && !buffers[id].onHost)
       result[size_t(bufferOfBlock[size_t(block)])] = planning::Bytes(offset);
   };
   for (BlockArgument argument : function.getArguments())

@@ -26,6 +26,7 @@ struct EntryBuffer {
   int64_t bytes = 0;
   int64_t first = 0, last = 0; ///< instructions; −1: at entry, count: at exit
   int block = -1;              ///< transient: its index in EntryBuffers::blocks
+  bool onHost = false;         ///< transient, in the memory of the host
   int inPlaceOf = -1; ///< buffer whose memory it takes over when that one dies
   mlir::Operation *lastReader = nullptr;
 };
@@ -33,10 +34,13 @@ struct EntryBuffer {
 struct EntryBuffers {
   explicit EntryBuffers(mlir::func::FuncOp function);
 
-  /// Records the offset of every block as train.offset(s) and train.scratch_offset, and the size of the arena.
-  /// `problem`: packingOf(blocks), possibly with other live ranges.
+  /// Records the offset of every block of the device as train.offset(s) and train.scratch_offset, and the size of the
+  /// arena. `problem`: packingOf(blocks), possibly with other live ranges.
   void place(mlir::func::FuncOp function, const planning::PackingProblem &problem, llvm::ArrayRef<int> bufferOfBlock,
              const planning::PackingSolution &solution) const;
+  /// Records the offset of every block of the host as train.offsets of its store, and the size of the host's arena.
+  void placeOnHost(mlir::func::FuncOp function, llvm::ArrayRef<int> bufferOfBlock,
+                   const planning::PackingSolution &solution) const;
   /// The recorded offsets of the `count` buffers of a packing problem.
   std::vector<planning::Bytes> offsets(mlir::func::FuncOp function, llvm::ArrayRef<int> bufferOfBlock,
                                        size_t count) const;

@@ -342,7 +342,18 @@ planning::Cost nominalCost(Operation *op, double flops, double bytes) {
   return planning::Cost(target::costsOf(op).launchNs + std::max(time.arithmeticNs, time.memoryNs));
 }
 
-planning::Cost nominalCost(Operation *op) { return nominalCost(op, flopsOf(op), bytesOf(op)); }
+planning::Cost nominalCost(Operation *op) {
+  if (isa<StoreOp, FetchOp>(op))
+    return planning::transferCost(planning::Bytes(tensorBytes(op->getResult(0).getType())), linkBytesPerCost(op));
+  return nominalCost(op, flopsOf(op), bytesOf(op));
+}
+
+planning::Bytes linkBytesPerCost(Operation *op) {
+  auto module = isa<ModuleOp>(op) ? cast<ModuleOp>(op) : op->getParentOfType<ModuleOp>();
+  auto given = module->getAttrOfType<FloatAttr>(target::kHostBytesAttribute);
+  const double rate = given ? given.getValueAsDouble() : target::costsOf(op).hostBytesPerNs;
+  return planning::Bytes(std::max(rate, 1.0));
+}
 
 /// Bytes read of each argument: a backward walk through the region sums the elements that a value's readers need, at
 /// most its size.
@@ -438,8 +449,8 @@ EntryProblem::EntryProblem(func::FuncOp function) : function(function) {
   auto addValue = [&](Value value, int producer) {
     index[value] = int(values.size());
     values.push_back(value);
-    program.values.push_back(
-        {nodeName(value.getLoc()).str(), planning::Bytes(tensorBytes(value.getType())), producer, false});
+    program.values.push_back({nodeName(value.getLoc()).str(), planning::Bytes(tensorBytes(value.getType())), producer,
+                              false, isa_and_present<StoreOp>(value.getDefiningOp())});
   };
   llvm::DenseMap<Value, SmallVector<int>> stateReaders;
   llvm::DenseMap<Operation *, int> position;
@@ -487,10 +498,13 @@ EntryProblem::EntryProblem(func::FuncOp function) : function(function) {
     instruction.scratch = llvm::alignTo(scratchBytes(&op), planning::PackingProblem().alignment);
     instruction.workspace = instruction.scratch + partialBytes(&op);
     instruction.writesState = writesState;
+    instruction.transfer = isa<StoreOp>(op)   ? planning::Transfer::Store
+                           : isa<FetchOp>(op) ? planning::Transfer::Fetch
+                                              : planning::Transfer::None;
     auto fused = dyn_cast<FusedOp>(&op);
     int required = requiredInPlaceOperand(&op);
     instruction.omits = fused && !fused.getLoopKernel();
-    instruction.repeatable = required < 0 && !isa<Collective>(op) &&
+    instruction.repeatable = required < 0 && !isa<Collective, StoreOp>(op) &&
                              (!writesState || (instruction.omits && !instruction.writes.empty() &&
                                                isFreeOfItsState(fused, newState, arguments)));
     SmallVector<std::pair<unsigned, unsigned>> pairs = inPlacePairs(&op);
@@ -511,9 +525,15 @@ EntryProblem::EntryProblem(func::FuncOp function) : function(function) {
     if (!argument || !producer)
       continue;
     std::vector<int> &after = program.instructions[size_t(position.lookup(producer))].after;
-    for (int reader : stateReaders.lookup(argument))
+    for (int reader : stateReaders.lookup(argument)) {
       if (reader != position.lookup(producer))
         after.push_back(reader);
+      // A fetch may run until something reads what it brings.
+      if (auto fetch = dyn_cast<FetchOp>(instructions[size_t(reader)]))
+        for (OpOperand *use : usesAcrossViews(fetch.getResult()))
+          if (isInstruction(use->getOwner()))
+            after.push_back(position.lookup(use->getOwner()));
+    }
   }
   for (planning::ProgramInstruction &instruction : program.instructions) {
     llvm::sort(instruction.after);
@@ -522,6 +542,12 @@ EntryProblem::EntryProblem(func::FuncOp function) : function(function) {
   for (Value operand : terminator->getOperands())
     if (auto found = index.find(rootOf(operand)); found != index.end() && program.values[found->second].producer >= 0)
       program.values[found->second].atExit = true;
+}
+
+void EntryProblem::offerTransfers() {
+  planning::Offer offer = planning::offerTransfers(program, linkBytesPerCost(function));
+  program = std::move(offer.program);
+  offered = std::move(offer.values);
 }
 
 void EntryProblem::apply(const planning::Sequence &sequence) {
@@ -558,14 +584,26 @@ void EntryProblem::apply(const planning::Sequence &sequence) {
   };
   std::vector<bool> executed(instructions.size(), false);
   SmallVector<FusedOp> kernels;
+  llvm::DenseMap<Value, Value> stored; // on the host
   const std::vector<planning::Execution> executions = planning::executionsOf(program, sequence);
   for (auto [at, id] : llvm::enumerate(sequence)) {
+    if (size_t(id) >= instructions.size()) {
+      const size_t number = size_t(id) - instructions.size();
+      Value value = values[size_t(offered[number / 2])];
+      OpBuilder builder(terminator);
+      if (number % 2 == 0)
+        stored[value] = StoreOp::create(builder, value.getLoc(), value.getType(), remap(remap, value));
+      else
+        current[value] = FetchOp::create(builder, value.getLoc(), value.getType(), stored.lookup(value));
+      continue;
+    }
     Operation *original = instructions[size_t(id)], *op = original;
     bool again = executed[size_t(id)];
     executed[size_t(id)] = true;
     if (again) {
       op = original->clone();
-      op->setAttr(names::kRecompute, UnitAttr::get(op->getContext()));
+      if (!isa<FetchOp>(op))
+        op->setAttr(names::kRecompute, UnitAttr::get(op->getContext()));
     }
     for (auto [i, operand] : llvm::enumerate(operands[size_t(id)])) {
       // An operand that this partial execution does not read may not have been computed yet.

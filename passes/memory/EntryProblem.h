@@ -10,6 +10,7 @@
 
 #include "compiler/dialect/Views.h"
 #include "compiler/planning/Program.h"
+#include "compiler/planning/Transfers.h"
 #include "compiler/target/Target.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -72,6 +73,9 @@ planning::Cost nominalCost(mlir::Operation *op);
 /// The same for a part of the op with `flops` operations and `bytes` bytes.
 planning::Cost nominalCost(mlir::Operation *op, double flops, double bytes);
 
+/// Bytes that the machine copies to the host, or from it, in a nanosecond.
+planning::Bytes linkBytesPerCost(mlir::Operation *op);
+
 /// An op's floating-point operations, those inside a fused region included.
 double flopsOf(mlir::Operation *op);
 
@@ -90,12 +94,16 @@ struct EntryProblem {
   std::vector<mlir::Value> values;             ///< roots; state is not among them
   std::vector<mlir::BlockArgument> state;      ///< arguments that are variables
 
+  /// Offers the values to be kept on the host: adds optional transfers to the program (planning::offerTransfers).
+  void offerTransfers();
+
   /// Makes the function execute `sequence`: the first execution of an instruction is the op itself, later ones are
   /// clones marked train.recompute. Removes results of fused regions that have no reader left. The program is out of
-  /// date afterwards.
+  /// date afterwards. Offered transfers become train.store and train.fetch.
   void apply(const planning::Sequence &sequence);
 
 private:
+  std::vector<int> offered;               ///< values, by the number of their store among the optional instructions
   llvm::DenseMap<mlir::Value, int> index; // of values
 };
 

@@ -5,6 +5,8 @@
 #include "passes/memory/Buffers.h"
 #include "passes/memory/CollectiveOrder.h"
 
+#include <numeric>
+
 using namespace mlir;
 
 namespace tcc::train {
@@ -42,9 +44,32 @@ struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
       return signalPassFailure();
     }
     entry.place(function, problem, packed, solution);
+    if (!placeOnHost(function, entry))
+      return signalPassFailure();
   }
 
 private:
+  /// Places what is kept on the host: as the rung has it, or packed here.
+  static bool placeOnHost(func::FuncOp function, const EntryBuffers &entry) {
+    std::vector<int> packed;
+    const planning::PackingProblem problem = planning::hostPackingOf(entry.blocks, packed);
+    if (problem.buffers.empty())
+      return true;
+    planning::PackingSolution solution;
+    if (auto offsets = function->getAttrOfType<DenseI64ArrayAttr>(names::kHostPackedOffsets)) {
+      solution.offsets.assign(offsets.asArrayRef().begin(), offsets.asArrayRef().end());
+      solution.bytes = planning::Bytes(function->getAttrOfType<IntegerAttr>(names::kHostTransientBytes).getInt());
+    } else {
+      solution = planning::pack(problem);
+    }
+    if (std::string clash = planning::validate(problem, solution); !clash.empty()) {
+      function.emitError("internal error: the plan of the host's memory is wrong: ") << clash;
+      return false;
+    }
+    entry.placeOnHost(function, packed, solution);
+    return true;
+  }
+
   /// Reads the packing of the rung that rematerialize chose, which is used unchanged: a budget relies on its bytes. The
   /// ladder was computed for the instructions that the function has by now, so buffers and cost must be the same.
   static bool readRung(func::FuncOp function, const EntryBuffers &entry, size_t bufferCount,
@@ -59,9 +84,13 @@ private:
           << offsets.size() << " buffers, the program has " << bufferCount;
       return false;
     }
-    planning::Cost cost = 0;
-    for (Operation *op : entry.instructions)
-      cost += nominalCost(op);
+    EntryProblem problem(function);
+    planning::Sequence order(problem.instructions.size());
+    std::iota(order.begin(), order.end(), 0);
+    // The IR is final here: every result that an op still has is made.
+    for (planning::ProgramInstruction &instruction : problem.program.instructions)
+      instruction.omits = false;
+    const planning::Cost cost = planning::costOf(problem.program, order);
     if (function->hasAttr(names::kCost) && cost != planning::Cost(integer(names::kCost))) {
       function.emitError("internal error: the program costs ")
           << cost << ", the ladder of budgets said " << integer(names::kCost);

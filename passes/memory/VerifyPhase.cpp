@@ -48,7 +48,8 @@ private:
     if (phase == Phase::Decompose || op->hasTrait<View>())
       return std::nullopt;
     bool constant = isa<ConstantOp>(op);
-    if (!constant && !isa<FusedOp, JoinedOp, FillOp, CopyOp, Collective>(op) && !op->hasAttr(names::kCall))
+    if (!constant && !isa<FusedOp, JoinedOp, FillOp, CopyOp, StoreOp, FetchOp, Collective>(op) &&
+        !op->hasAttr(names::kCall))
       return "fuse-kernels";
     if (phase == Phase::Kernels)
       return std::nullopt;

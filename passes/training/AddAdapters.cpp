@@ -169,9 +169,9 @@ void keepInFourBits(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp>
     Location loc = read.getLoc();
     auto unpack = [&](llvm::ArrayRef<int64_t> as, Value indices, int64_t axis) {
       Value factors = ReadOp::create(builder, loc, scales, name);
-      Value wide =
-          UnpackOp::create(builder, loc, RankedTensorType::get(as, builder.getF32Type()), read.getResult(), factors,
-                           indices, code, uint64_t(settings.block), type.getShape(), strides, uint64_t(axis));
+      Value wide = UnpackOp::create(
+          builder, loc, RankedTensorType::get(as, builder.getF32Type()), read.getResult(), factors,
+          /*zeros=*/Value(), indices, code, uint64_t(settings.block), type.getShape(), strides, uint64_t(axis));
       return train::cast(builder, loc, wide, element);
     };
     for (Operation *user : llvm::make_early_inc_range(read.getResult().getUsers()))
@@ -347,7 +347,7 @@ private:
 
   LogicalResult adapt(VariableOp target) {
     WeightReads found = readsOf(target);
-    auto weight = cast<RankedTensorType>(target.getType());
+    RankedTensorType weight = found.type;
     llvm::ArrayRef<int64_t> shape = weight.getShape();
     const int64_t outputs = shape[found.inputFirst ? 1 : 0], inputs = weight.getNumElements() / outputs;
     if (settings.rank > std::min(inputs, outputs))
@@ -386,7 +386,8 @@ private:
     for (const AdaptedProduct &product : found.products)
       readers.push_back(product.op);
     readers.append(found.convolutions.begin(), found.convolutions.end());
-    readers.append(found.lookups.begin(), found.lookups.end());
+    for (const AdaptedLookup &lookup : found.lookups)
+      readers.push_back(lookup.op);
     // The first read of the weight may come after readers of its other reads.
     for (Operation *op : readers) {
       if (!op->isBeforeInBlock(a.getDefiningOp()))
@@ -399,13 +400,17 @@ private:
       add(product, a, b, first, ordinal++);
     for (ConvOp convolution : found.convolutions)
       add(convolution, a, b, first, ordinal++);
-    for (GatherOp lookup : found.lookups)
+    for (const AdaptedLookup &lookup : found.lookups)
       add(lookup, a, b);
-    list.push_back(builder.getDictionaryAttr(
-        {builder.getNamedAttr("of", target.getSymNameAttr()), builder.getNamedAttr("a", builder.getStringAttr(first)),
-         builder.getNamedAttr("b", builder.getStringAttr(second)),
-         builder.getNamedAttr("input_first", builder.getBoolAttr(found.inputFirst)),
-         builder.getNamedAttr("not_peft", builder.getStringAttr(found.notPeft))}));
+    NamedAttrList facts;
+    facts.append("of", target.getSymNameAttr());
+    facts.append("a", builder.getStringAttr(first));
+    facts.append("b", builder.getStringAttr(second));
+    facts.append("input_first", builder.getBoolAttr(found.inputFirst));
+    facts.append("not_peft", builder.getStringAttr(found.notPeft));
+    if (found.fourBits)
+      facts.append("dims", builder.getDenseI64ArrayAttr(shape));
+    list.push_back(facts.getDictionary(builder.getContext()));
     return success();
   }
 
@@ -450,20 +455,21 @@ private:
   }
 
   /// Adds to a lookup, which then also reads columns of A by the same indices.
-  void add(GatherOp op, Value a, Value b) {
-    builder.setInsertionPointAfter(op);
-    Location loc = op.getLoc();
+  void add(AdaptedLookup lookup, Value a, Value b) {
+    builder.setInsertionPointAfter(lookup.op);
+    Location loc = lookup.op->getLoc();
+    Value rows = lookup.op->getResult(0);
     Type element = elementTypeOf(a);
     const int64_t rank = shapeOf(a)[0], outputs = shapeOf(b)[0];
-    const int64_t count = tensorTypeOf(op.getResult()).getNumElements() / outputs;
-    llvm::SmallVector<int64_t> shape(shapeOf(op.getResult()));
+    const int64_t count = tensorTypeOf(rows).getNumElements() / outputs;
+    llvm::SmallVector<int64_t> shape(shapeOf(rows));
     shape.back() = rank;
     Value columns = transpose(builder, loc, a, {1, 0});
-    Value inner = GatherOp::create(builder, loc, RankedTensorType::get(shape, element), columns, op.getIndices(), 0);
+    Value inner = GatherOp::create(builder, loc, RankedTensorType::get(shape, element), columns, lookup.indices, 0);
     Value added = MatMulOp::create(builder, loc, RankedTensorType::get({1, count, outputs}, element),
                                    reshape(builder, loc, inner, {1, count, rank}),
                                    reshape(builder, loc, b, {1, outputs, rank}), false, true);
-    addTo(op.getResult(), reshape(builder, loc, added, shapeOf(op.getResult())));
+    addTo(rows, reshape(builder, loc, added, shapeOf(rows)));
   }
 
   /// Readers of `result` read result + scale · added.

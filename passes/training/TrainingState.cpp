@@ -76,9 +76,11 @@ public:
       return fail("model.trainable") << "phase \"" << recipe.phase << "\": its loss reaches none of its parameters"
                                      << firstReason() << "; see `loss` and `parameters` of the phase";
     if (parameters.empty())
-      return fail("model.trainable")
-             << "there is nothing to train: the loss reaches no trainable parameter" << firstReason()
-             << "; see model.trainable and model.frozen, or compile with --entry evaluate,predict";
+      return fail("model.trainable") << "there is nothing to train: the loss reaches no trainable parameter"
+                                     << firstReason()
+                                     << "; see model.trainable and model.frozen, train adapters of frozen matrices "
+                                        "([adapter]), or compile with "
+                                        "--entry evaluate,predict";
     auto grouped = groupParameters(parameters, others, recipe, made.settings.numbers.at("weight_decay"),
                                    readOrder());
     if (!grouped)

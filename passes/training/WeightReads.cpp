@@ -14,11 +14,20 @@ class WeightTrace {
 public:
   explicit WeightTrace(ReadOp read) {
     found.read = read;
-    rank = shapeOf(read.getResult()).size();
-    if (rank < 2 || !isFloatTensor(read.getResult()))
+    found.type = cast<RankedTensorType>(read.getType());
+    unpack(read.getResult());
+    rank = found.type.getRank();
+    if (rank < 2 || !isa<FloatType>(found.type.getElementType()))
       found.obstacle = "is no matrix";
-    else
+    else if (!found.fourBits)
       follow(read.getResult(), false);
+    for (UnpackOp reader : unpacked)
+      if (found.obstacle.empty() && !reader.getIndices())
+        follow(reader.getResult(), false);
+      else if (found.obstacle.empty() && rank == 2 && reader.getAxis() == 0)
+        found.lookups.push_back({reader, reader.getIndices()});
+      else
+        refuse(reader);
     const bool any = !found.products.empty() || !found.convolutions.empty() || !found.lookups.empty();
     if (found.obstacle.empty() && !any)
       found.obstacle = "is read by no product";
@@ -27,6 +36,24 @@ public:
   WeightReads take() { return std::move(found); }
 
 private:
+  /// Finds the matrices whose codes these bytes are.
+  void unpack(Value bytes) {
+    if (!elementTypeOf(bytes).isUnsignedInteger(8))
+      return;
+    for (OpOperand &use : bytes.getUses())
+      if (auto reshape = dyn_cast<ReshapeOp>(use.getOwner()))
+        unpack(reshape.getResult());
+      else if (auto reader = dyn_cast<UnpackOp>(use.getOwner()); reader && use.getOperandNumber() == 0) {
+        auto type = RankedTensorType::get(reader.getShape(), elementTypeOf(reader.getResult()));
+        if (found.fourBits && type != found.type)
+          refuse(reader);
+        found.type = type;
+        found.fourBits = true;
+        unpacked.push_back(reader);
+      } else
+        refuse(use.getOwner());
+  }
+
   void follow(Value value, bool swapped) {
     for (OpOperand &use : value.getUses())
       follow(use, swapped);
@@ -44,7 +71,7 @@ private:
       return note(product, use.getOperandNumber() == 1, swapped);
     if (auto lookup = dyn_cast<GatherOp>(op);
         lookup && use.getOperandNumber() == 0 && lookup.getAxis() == 0 && !swapped)
-      return found.lookups.push_back(lookup);
+      return found.lookups.push_back({lookup, lookup.getIndices()});
     llvm::ArrayRef<int64_t> from = shapeOf(use.get());
     if (auto reshape = dyn_cast<ReshapeOp>(op)) {
       llvm::ArrayRef<int64_t> to = shapeOf(reshape.getResult());
@@ -95,6 +122,7 @@ private:
   }
 
   size_t rank = 0;
+  llvm::SmallVector<UnpackOp> unpacked; ///< the readers of a weight whose bytes hold two elements each
   WeightReads found;
 };
 
@@ -102,7 +130,7 @@ private:
 void refuseSeveralKinds(WeightReads &reads) {
   if (!reads.obstacle.empty() || reads.lookups.empty() || reads.products.empty())
     return;
-  llvm::StringRef node = nodeName(reads.lookups.front().getLoc());
+  llvm::StringRef node = nodeName(reads.lookups.front().op->getLoc());
   reads.obstacle = "is read by gather" + (node.empty() ? std::string() : " of node " + node.str()) +
                    " and by products: no adapter in peft is of both";
 }
@@ -123,6 +151,8 @@ WeightReads readsOfWeight(llvm::ArrayRef<ReadOp> reads) {
     if (!one.notPeft.empty())
       joined.notPeft = one.notPeft;
     joined.read = joined.read ? joined.read : one.read;
+    joined.type = one.type;
+    joined.fourBits |= one.fourBits;
     if (!one.products.empty())
       joined.inputFirst = one.inputFirst;
     joined.products.append(one.products);

@@ -22,12 +22,21 @@ struct AdaptedProduct {
   bool onRight; ///< the matrix is the right operand
 };
 
+/// A lookup along the first dimension of a table: a gather, or a train.unpack at indices.
+struct AdaptedLookup {
+  mlir::Operation *op;
+  mlir::Value indices;
+};
+
 /// All readers of a weight that adapters can be added to: only products, only convolutions or only lookups.
 struct WeightReads {
   ReadOp read;
+  mlir::RankedTensorType
+      type;              ///< of the weight, also if the variable's bytes hold it in 4 bits; null if they hold none
+  bool fourBits = false; ///< they do: the file stores it so
   llvm::SmallVector<AdaptedProduct> products;
   llvm::SmallVector<ConvOp> convolutions;
-  llvm::SmallVector<GatherOp> lookups;
+  llvm::SmallVector<AdaptedLookup> lookups;
   bool inputFirst = false; ///< the matrix is [features of the input, features of the result]; true for tables
   std::string obstacle;    ///< why the weight cannot be adapted, as a predicate: "is no matrix"; empty: it can
   std::string notPeft;     ///< how peft computes differently; empty: it does not

@@ -333,6 +333,7 @@ private:
     case plan::Instruction::kCollective:
       step.collective.emplace(entry, instruction, step.pointers, plan().training().parallel());
       break;
+    case plan::Instruction::kTransfer:
     case plan::Instruction::kAttention:
     case plan::Instruction::CALL_NOT_SET:
       return error("it calls nothing that a CPU runs");

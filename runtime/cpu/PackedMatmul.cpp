@@ -56,9 +56,9 @@ public:
 private:
   int64_t elements() const { return design.shape.batch * design.shape.m * design.shape.n; }
 
-  /// Position of C (or of the partial sums) among the operands: the addend, which has the same memory, or the scales of
-  /// B precede it.
-  int positionOfC() const { return design.accumulate || design.codes ? 3 : 2; }
+  /// Position of C (or of the partial sums) among the operands: the addend, which has the same memory, or the scales
+  /// and zero points of B precede it.
+  int positionOfC() const { return design.hasZeros() ? 4 : design.accumulate || design.codes ? 3 : 2; }
 
   void runTile(int64_t tile, void *const *pointers, char *slot) const {
     const MatmulShape &s = design.shape;
@@ -71,7 +71,8 @@ private:
       int64_t at = ((design.partial() ? chunk * s.batch : 0) + batch) * s.m * s.n + i0 * s.n + j0;
       multiplyTile({a + batch * s.m * s.k * packed::bytesOf(design.elements),
                     design.codes ? b : b + batch * s.k * s.n * packed::bytesOf(design.elementsOfB),
-                    design.codes ? static_cast<const float *>(pointers[2]) : nullptr, c + at * sizeC, sizeC, i0, j0,
+                    design.codes ? static_cast<const float *>(pointers[2]) : nullptr,
+                    design.hasZeros() ? pointers[3] : nullptr, c + at * sizeC, sizeC, i0, j0,
                     std::min(t.tileM, s.m - i0), std::min(t.tileN, s.n - j0), chunk * t.chunkK,
                     std::min((chunk + 1) * t.chunkK, s.k)},
                    slot);
@@ -81,7 +82,8 @@ private:
   struct Tile {
     const char *a, *b;   ///< the operands of one product
     const float *scales; ///< of B, if it is stored in 4 bits
-    char *c;           ///< the tile's first element
+    const void *zeros;   ///< zero points of B, if it has any
+    char *c;             ///< the tile's first element
     int64_t sizeC;
     int64_t i0, j0, rows, columns, kBegin, kEnd;
   };
@@ -111,10 +113,9 @@ private:
   }
 
   void unpack(uint32_t *panel, const Tile &tile, const Columns &columns) const {
-    const packed::CodeLayout &codes = *design.codes;
     packed::unpackColumns(panel,
-                          {reinterpret_cast<const uint8_t *>(tile.b), tile.scales, codes,
-                           columns.at * codes.kStride + (tile.j0 + columns.column) * codes.columnStride},
+                          {reinterpret_cast<const uint8_t *>(tile.b), tile.scales, tile.zeros, *design.codes,
+                           columns.at, tile.j0 + columns.column},
                           design.elementsOfB, columns.count, columns.k);
   }
 

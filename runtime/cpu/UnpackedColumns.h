@@ -1,8 +1,9 @@
 //===- UnpackedColumns.h - panels of a matrix in 4 bits ---------*- C++ -*-===//
 //
 // PackedMatmul.cpp copies columns of B into panels anyway; where B is stored in 4 bits (runtime/plan/FourBits.h), the
-// copy multiplies each code's number by its block's scale and, for products in bf16, rounds it, so that no widened
-// matrix is in memory. The words are those of the widened matrix, bit for bit, at every machine level.
+// copy multiplies each code's number, less its block's zero point if there is one, by its block's scale and, for
+// products in bf16, rounds it, so that no widened matrix is in memory. The words are those of the widened matrix, bit
+// for bit, at every machine level.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_UNPACKEDCOLUMNS_H
@@ -14,12 +15,13 @@
 
 namespace tcc::runtime::packed {
 
-/// A matrix in 4 bits: element (k, n) has code number first + k·kStride + n·columnStride; one of the strides is 1.
+/// A part of a matrix in 4 bits that begins at index k of K and a column; one of the layout's strides is 1.
 struct CodeSource {
   const uint8_t *bytes;
   const float *scales;
+  const void *zeros; ///< zero points: codes or f32, by the layout's grid
   CodeLayout layout;
-  int64_t first;
+  int64_t k, column;
 };
 
 /// Packs at most kColumns columns into one panel, as packColumns does a matrix of `elements`, for `k` elements of K:

@@ -148,6 +148,11 @@ template <Elements E> TCC_INLINE Words pairsOf(Words first, Words second) {
   static_assert(isDotted(E));
   return halvesPaired(rounded(asFloats(first), asFloats(second)));
 }
+/// The same of adjacent elements: those of `first`, then those of `second`.
+template <Elements E> TCC_INLINE Words pairsAlong(Words first, Words second) {
+  static_assert(isDotted(E));
+  return rounded(asFloats(first), asFloats(second));
+}
 
 /// Rounded to bf16, to nearest even, and widened again.
 TCC_INLINE Words roundedWide(Floats values) {

@@ -121,6 +121,10 @@ template <Elements E> TCC_INLINE Words pairsOf(Words first, Words /*second*/) {
   static_assert(!isDotted(E));
   return first;
 }
+template <Elements E> TCC_INLINE Words pairsAlong(Words first, Words /*second*/) {
+  static_assert(!isDotted(E));
+  return first;
+}
 template <Elements E>
 TCC_INLINE Words unpackPairs(const uint8_t * /*codes*/, bool /*upperFirst*/, const float * /*numbers*/,
                              float /*scale*/) {

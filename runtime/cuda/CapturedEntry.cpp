@@ -9,8 +9,9 @@ namespace tcc::cuda {
 namespace {
 class Capturing {
 public:
-  Capturing(const DriverLibrary &driver, api::CUstream stream, api::CUstream communication, const CardRanks *ranks)
-      : driver(driver), stream(stream), communication(communication), ranks(ranks) {}
+  Capturing(const DriverLibrary &driver, const EntryStreams &streams, const CardRanks *ranks)
+      : driver(driver), main(streams.main),
+        ranks(ranks), communication{streams.communication}, stores{streams.stores}, fetches{streams.fetches} {}
   /// The capture must have ended.
   ~Capturing() {
     for (api::CUevent event : events)
@@ -20,31 +21,25 @@ public:
   Status add(const Step &step, size_t index) {
     if (Status status = join(index); !status.ok())
       return status;
+    if (step.source->has_transfer())
+      return beside(step.store ? stores : fetches, step, index,
+                    [&](api::CUstream stream) { return submit(step, driver, stream, nullptr); });
     if (!step.collective || !ranks)
-      return submit(step, driver, stream, nullptr);
-    Status status = step.collective->begin(driver, stream, ranks->rank());
+      return submit(step, driver, main, nullptr);
+    Status status = step.collective->begin(driver, main, ranks->rank());
     if (!status.ok() || step.collective->isLocal())
       return status;
-    status = order(stream, communication);
-    if (status.ok())
-      status = step.collective->submit(*ranks, communication);
-    if (status.ok())
-      status = record(communication);
-    open.push_back({index + static_cast<size_t>(step.source->beside()), events.empty() ? nullptr : events.back()});
-    return status;
+    return beside(communication, step, index,
+                  [&](api::CUstream stream) { return step.collective->submit(*ranks, stream); });
   }
 
-  /// Waits for collectives that may not run concurrently with instruction `index`.
+  /// Makes the main stream wait for work of the others that may not run concurrently with instruction `index`.
   Status join(size_t index) {
-    // Collectives run in order on their stream, so waiting for one includes those before it.
-    size_t done = open.size();
-    while (done > 0 && open[done - 1].until >= index)
-      --done;
-    if (done == 0)
-      return Status();
-    const api::CUevent event = open[done - 1].event;
-    open.erase(open.begin(), open.begin() + static_cast<std::ptrdiff_t>(done));
-    return driver.check(driver->streamWaitEvent(stream, event, 0), "waiting for a collective");
+    Status status;
+    for (Side *side : {&communication, &stores, &fetches})
+      if (status.ok())
+        status = join(*side, index);
+    return status;
   }
 
 private:
@@ -52,6 +47,35 @@ private:
     size_t until; ///< the last instruction that may run concurrently
     api::CUevent event;
   };
+  /// A stream beside the main one.
+  struct Side {
+    api::CUstream stream;
+    std::vector<Open> open{}; ///< work that the main stream has not waited for, in order
+  };
+
+  /// Submits a step to a stream beside the main one, after the main one's present work.
+  Status beside(Side &side, const Step &step, size_t index, const std::function<Status(api::CUstream)> &submitTo) {
+    Status status = order(main, side.stream);
+    if (status.ok())
+      status = submitTo(side.stream);
+    if (status.ok())
+      status = record(side.stream);
+    if (status.ok())
+      side.open.push_back({index + static_cast<size_t>(step.source->beside()), events.back()});
+    return status;
+  }
+
+  Status join(Side &side, size_t index) {
+    // A stream's work is done in order, so waiting for a step includes those before it.
+    size_t done = side.open.size();
+    while (done > 0 && side.open[done - 1].until >= index)
+      --done;
+    if (done == 0)
+      return Status();
+    const api::CUevent event = side.open[done - 1].event;
+    side.open.erase(side.open.begin(), side.open.begin() + static_cast<std::ptrdiff_t>(done));
+    return driver.check(driver->streamWaitEvent(main, event, 0), "waiting for another stream");
+  }
 
   Status record(api::CUstream on) {
     api::CUevent event = nullptr;
@@ -69,21 +93,21 @@ private:
   }
 
   const DriverLibrary &driver;
-  const api::CUstream stream, communication;
+  const api::CUstream main;
   const CardRanks *const ranks;
+  Side communication, stores, fetches;
   std::vector<api::CUevent> events;
-  std::vector<Open> open; ///< collectives that `stream` has not waited for, in order
 };
 } // namespace
 
 Expected<api::CUgraphExec> captureSteps(const std::vector<Step> &steps, size_t begin, size_t end,
-                                        const DriverLibrary &driver, api::CUstream stream, api::CUstream communication,
+                                        const DriverLibrary &driver, const EntryStreams &streams,
                                         const CardRanks *ranks, const std::function<std::string(size_t)> &where) {
   api::CUgraphExec made = nullptr;
   if (begin == end)
     return made;
-  Capturing capturing(driver, stream, communication, ranks);
-  if (Status status = driver.check(driver->streamBeginCapture(stream, api::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+  Capturing capturing(driver, streams, ranks);
+  if (Status status = driver.check(driver->streamBeginCapture(streams.main, api::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                                    "beginning to capture a graph");
       !status.ok())
     return status;
@@ -93,7 +117,7 @@ Expected<api::CUgraphExec> captureSteps(const std::vector<Step> &steps, size_t b
   if (submitted.ok())
     submitted = capturing.join(SIZE_MAX);
   api::CUgraph graph = nullptr;
-  Status ended = driver.check(driver->streamEndCapture(stream, &graph), "capturing a graph");
+  Status ended = driver.check(driver->streamEndCapture(streams.main, &graph), "capturing a graph");
   if (submitted.ok() && ended.ok())
     ended = driver.check(driver->graphInstantiate(&made, graph, 0), "making a graph");
   if (graph)
@@ -140,8 +164,8 @@ Status CapturedEntry::capture(const DriverLibrary &driver, const plan::Plan &pla
   ranges.emplace_back(early, steps.size());
   for (auto [begin, end] : ranges) {
     Part &part = parts.emplace_back();
-    Expected<api::CUgraphExec> made = captureSteps(steps, begin, end, driver, streams.main, streams.communication,
-                                                   ranks, [this](size_t step) { return where(step); });
+    Expected<api::CUgraphExec> made =
+        captureSteps(steps, begin, end, driver, streams, ranks, [this](size_t step) { return where(step); });
     if (!made)
       return made.status();
     part.graph = *made;

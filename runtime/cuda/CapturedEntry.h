@@ -7,6 +7,7 @@
 #include "runtime/cuda/StateCopyStream.h"
 #include "runtime/cuda/Step.h"
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,26 +15,30 @@
 
 namespace tcc::cuda {
 
-/// Captures steps [begin, end) as a graph. All steps are on `stream`, in order, except collectives with other ranks.
-/// Those are on a stream of their own, in order, concurrent with the instructions that the plan allows
-/// (Instruction.beside): each begins after the steps before it, and the first instruction that may not run
+/// Streams of a card.
+struct EntryStreams {
+  api::CUstream main = nullptr;
+  api::CUstream communication = nullptr; ///< for collectives with other ranks, or null
+  api::CUstream numbers = nullptr;       ///< for copies of numbers to the host
+  /// For transfers to the host and from it, which have copy engines of their own; null if the plan has none.
+  api::CUstream stores = nullptr, fetches = nullptr;
+
+  std::array<api::CUstream, 5> all() const { return {main, communication, numbers, stores, fetches}; }
+};
+
+/// Captures steps [begin, end) as a graph. All steps are on the main stream, in order, except collectives with other
+/// ranks and transfers. Those are on streams of their own, in order, concurrent with the instructions that the plan
+/// allows (Instruction.beside): each begins after the steps before it, and the first instruction that may not run
 /// concurrently, or the graph's end, waits for it. `ranks`: null for a single rank. `where` names a step for messages.
 /// Null if there are no steps.
 Expected<api::CUgraphExec> captureSteps(const std::vector<Step> &steps, size_t begin, size_t end,
-                                        const DriverLibrary &driver, api::CUstream stream, api::CUstream communication,
+                                        const DriverLibrary &driver, const EntryStreams &streams,
                                         const CardRanks *ranks, const std::function<std::string(size_t)> &where);
 
 /// Submits each collective of an entry once, on zeros instead of its operands, because NCCL makes connections when an
 /// operation of a kind and size runs for the first time.
 Status runCollectives(const plan::Entry &entry, const std::vector<Step> &steps, const DriverLibrary &driver,
                       api::CUstream stream, const CardRanks &ranks);
-
-/// Streams of a card.
-struct EntryStreams {
-  api::CUstream main = nullptr;
-  api::CUstream communication = nullptr; ///< for collectives with other ranks, or null
-  api::CUstream numbers = nullptr;       ///< for copies to the host
-};
 
 /// The steps of an entry, captured as graphs: one, or two with the early numbers between them.
 class CapturedEntry {

@@ -1,10 +1,12 @@
 //===- CudaDevice.cpp - running plans on an NVIDIA card -----------------===//
 //
-// One allocation on the card holds the resident arena followed by the transient one. All work goes to one stream. When
+// One allocation on the card holds the resident arena followed by the transient one; page-locked memory holds what the
+// plan keeps on the host, in the same order. All work goes to one stream. When
 // the device is created, every entry's instructions are captured into graphs, with all addresses and grids; running an
 // entry launches these (CapturedEntry.h). Values that change from step to step (inputs, scalars, counters) are in
-// buffers. Concurrently with that stream run collectives with other ranks, in the graphs (EntryGraph.h), copies of
-// numbers to the host (EntryNumbers.h), and copies of the state for checkpoints (StateCopyStream.h).
+// buffers. Concurrently with that stream run collectives with other ranks and transfers between card and host, in the
+// graphs (CapturedEntry.h), copies of numbers to the host (EntryNumbers.h), and copies of the state for checkpoints
+// (StateCopyStream.h).
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/CudaDevice.h"
@@ -21,6 +23,7 @@
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/Verifier.h"
 #include "support/Advice.h"
+#include "support/MachineMemory.h"
 
 #include <algorithm>
 #include <array>
@@ -97,7 +100,7 @@ public:
     abilities.asynchronous = true;
     abilities.choosesAlgorithms = true;
     abilities.copiesState = true;
-    abilities.keepsNumbers = true;
+    abilities.keepsNumbers = !stepByStep; // graphs copy them
   }
 
   ~CudaDevice() override {
@@ -119,7 +122,8 @@ public:
     modules.reset();
     if (arena)
       (void)driver->memFree(arena);
-    for (api::CUstream one : {streams.main, streams.communication, streams.numbers})
+    hostArena.reset();
+    for (api::CUstream one : streams.all())
       if (one)
         (void)driver->streamDestroy(one);
   }
@@ -130,7 +134,10 @@ public:
     Expected<uint64_t> before = card->freeBytes();
     if (!before)
       return before.status();
-    for (api::CUstream *one : {&streams.main, &streams.numbers})
+    std::vector<api::CUstream *> wanted = {&streams.main, &streams.numbers};
+    if (hostArenaBytes() > 0)
+      wanted.insert(wanted.end(), {&streams.stores, &streams.fetches});
+    for (api::CUstream *one : wanted)
       if (Status status = check(driver->streamCreate(one, api::CU_STREAM_NON_BLOCKING), "making a stream");
           !status.ok())
         return status;
@@ -171,6 +178,7 @@ public:
   const DeviceCapabilities &capabilities() const override { return abilities; }
   uint64_t residentBytes() const override { return plan::spaceBytes(plan(), plan::RESIDENT); }
   uint64_t transientBytes() const override { return plan::transientBytes(plan(), plan().max_workers()); }
+  uint64_t hostBytes() const override { return hostArenaBytes(); }
   uint64_t libraryBytes() const override { return libraryTook; }
   CollectiveTimes collectiveTimes(uint32_t entry, uint32_t instruction) const override {
     const std::vector<CollectiveTimes> &times = programs[entry].times;
@@ -208,7 +216,11 @@ protected:
 
   Status writeBytes(Place place, uint64_t offset, std::span<const std::byte> from) override {
     Status status = beforeChange(place);
-    return status.ok() ? copies->write(address(place) + offset, from) : status;
+    if (!status.ok() || !isOnHost(place))
+      return status.ok() ? copies->write(address(place) + offset, from) : status;
+    if (status = synchronize(); status.ok())
+      std::memcpy(onHost(place) + offset, from.data(), from.size());
+    return status;
   }
 
   Expected<std::span<std::byte>> stageBytes(Place place, uint64_t bytes) override {
@@ -219,20 +231,41 @@ protected:
 
   Status commitBytes(const Staging &staging) override {
     Status status = beforeChange(staging.place);
-    return status.ok() ? copies->commit(keyOf(staging.place), staging.bytes, address(staging.place)) : status;
+    if (!status.ok() || !isOnHost(staging.place))
+      return status.ok() ? copies->commit(keyOf(staging.place), staging.bytes, address(staging.place)) : status;
+    if (status = synchronize(); status.ok())
+      std::memcpy(onHost(staging.place), staging.bytes.data(), staging.bytes.size());
+    copies->forget(keyOf(staging.place));
+    return status;
   }
 
   Status fillBytes(Place place, uint64_t bytes, std::byte value) override {
     if (Status status = beforeChange(place); !status.ok())
       return status;
-    return check(driver->memsetD8Async(address(place), std::to_integer<unsigned char>(value), bytes, streams.main),
-                 "filling memory");
+    if (!isOnHost(place))
+      return check(driver->memsetD8Async(address(place), std::to_integer<unsigned char>(value), bytes, streams.main),
+                   "filling memory");
+    Status status = synchronize();
+    if (status.ok())
+      std::memset(onHost(place), std::to_integer<int>(value), bytes);
+    return status;
   }
 
   Status copyBytes(Place from, Place to, uint64_t bytes) override {
     if (Status status = beforeChange(to); !status.ok())
       return status;
-    return check(driver->memcpyDtoDAsync(address(to), address(from), bytes, streams.main), "copying memory");
+    if (!isOnHost(from) && !isOnHost(to))
+      return check(driver->memcpyDtoDAsync(address(to), address(from), bytes, streams.main), "copying memory");
+    if (isOnHost(to) && isOnHost(from)) {
+      Status status = synchronize();
+      if (status.ok())
+        std::memcpy(onHost(to), onHost(from), bytes);
+      return status;
+    }
+    return isOnHost(to) ? check(driver->memcpyDtoHAsync(onHost(to), address(from), bytes, streams.main),
+                                "storing memory on the host")
+                        : check(driver->memcpyHtoDAsync(address(to), onHost(from), bytes, streams.main),
+                                "fetching memory from the host");
   }
 
   void recordEvent(uint64_t number) override {
@@ -290,7 +323,8 @@ protected:
     }
     std::vector<cuda::StateCopyStream::Item> items;
     for (const StateCopy &one : wanted)
-      items.push_back({one.variable, address(Place::variable(one.variable)), one.to});
+      items.push_back(
+          {one.variable, address(Place::variable(one.variable)), one.to, isOnHost(Place::variable(one.variable))});
     return status.ok() ? stateCopies->begin(streams.main, items) : status;
   }
 
@@ -445,7 +479,18 @@ private:
     if (result == api::CUDA_ERROR_OUT_OF_MEMORY)
       return error("{} does not give the plan {} in one piece, though {} are free; {}", card->name(),
                    inGiB(arenaBytes()), inGiB(available), lessMemory());
-    return check(result, "allocating memory");
+    if (Status status = check(result, "allocating memory"); !status.ok() || hostArenaBytes() == 0)
+      return status;
+    const MemoryLimit free = freeMemory(/*swap=*/false);
+    if (hostArenaBytes() > free.bytes)
+      return error("the plan keeps {} in page-locked memory of the host, {} leaves {}; end other programs, or compile "
+                   "with a smaller {}",
+                   inGiB(hostArenaBytes()), free.what, inGiB(free.bytes), advice::compile("host-memory"));
+    Expected<PinnedMemory> pinned = PinnedMemory::allocate(driver, hostArenaBytes());
+    if (!pinned)
+      return pinned.status();
+    hostArena.emplace(pinned.take());
+    return Status();
   }
 
   Status openLibraries() {
@@ -512,6 +557,10 @@ private:
     case plan::Instruction::kCopy:
       step.bytes = plan::movedBytes(entry, instruction);
       break;
+    case plan::Instruction::kTransfer:
+      step.bytes = plan::movedBytes(entry, instruction);
+      step.store = plan::isOnHost(entry.buffers(static_cast<int>(instruction.operands(1).buffer())).arena());
+      break;
     case plan::Instruction::kFill: {
       plan::DType type = entry.buffers(static_cast<int>(instruction.operands(0).buffer())).type().dtype();
       step.bytes = plan::movedBytes(entry, instruction);
@@ -543,7 +592,17 @@ private:
     if (Status status = check(driver->memsetD8Async(arena, 0, arenaBytes(), streams.main), "clearing memory");
         !status.ok())
       return status;
+    if (hostArena)
+      std::memset(hostArena->data(), 0, hostArenaBytes());
     for (int i = 0; i < plan().variables_size(); ++i) {
+      if (const Place place = Place::variable(static_cast<uint32_t>(i)); isOnHost(place)) {
+        if (Status status = values->read(
+                i, HostCopies::kPieceBytes,
+                [&](uint64_t offset, uint64_t) -> Expected<std::byte *> { return onHost(place) + offset; });
+            !status.ok())
+          return status;
+        continue;
+      }
       PinnedMemory *filled = nullptr;
       uint64_t at = 0, count = 0;
       auto submitFilled = [&] {
@@ -572,18 +631,46 @@ private:
 
   Status readPieces(Place place, uint64_t offset, uint64_t bytes, const ByteSink &sink) {
     Status status = card->select();
+    if (status.ok() && isOnHost(place)) {
+      status = bytes > 0 ? synchronize() : status;
+      for (uint64_t done = 0; done < bytes && status.ok(); done += HostCopies::kPieceBytes)
+        status = sink({onHost(place) + offset + done, std::min<uint64_t>(HostCopies::kPieceBytes, bytes - done)});
+      return status;
+    }
     if (status.ok())
       status =
           copies->read(address(place) + offset, bytes, sink, [this](const Status &waited) { return settled(waited); });
     return bytes > 0 ? finished(status) : status;
   }
 
-  api::CUdeviceptr address(const plan::Buffer &buffer) const {
-    return arena + (buffer.arena() == plan::RESIDENT ? 0 : transientStart()) + buffer.offset();
+  /// Offset of the host's transient arena in the page-locked memory.
+  uint64_t hostTransientStart() const {
+    return (plan::spaceBytes(plan(), plan::HOST_RESIDENT) + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
   }
+  uint64_t hostArenaBytes() const {
+    return plan::hostBytes(plan()) == 0 ? 0 : hostTransientStart() + plan::spaceBytes(plan(), plan::HOST_TRANSIENT);
+  }
+
+  /// The address of memory on the card, or that of page-locked memory for what is on the host.
+  api::CUdeviceptr address(plan::Arena space, uint64_t offset) const {
+    const uint64_t start = plan::isOnHost(space) ? reinterpret_cast<uintptr_t>(hostArena->data()) : arena;
+    return start + offset +
+           (plan::holdsState(space) ? 0
+            : plan::isOnHost(space) ? hostTransientStart()
+                                    : transientStart());
+  }
+  api::CUdeviceptr address(const plan::Buffer &buffer) const { return address(buffer.arena(), buffer.offset()); }
   api::CUdeviceptr address(Place place) const {
-    return place.entry ? address(bufferAt(place)) : arena + plan().variables(static_cast<int>(place.index)).offset();
+    if (place.entry)
+      return address(bufferAt(place));
+    const plan::Variable &variable = plan().variables(static_cast<int>(place.index));
+    return address(variable.arena(), variable.offset());
   }
+  bool isOnHost(Place place) const {
+    return plan::isOnHost(place.entry ? bufferAt(place).arena()
+                                      : plan().variables(static_cast<int>(place.index)).arena());
+  }
+  std::byte *onHost(Place place) const { return reinterpret_cast<std::byte *>(address(place)); }
 
   static HostCopies::Key keyOf(Place place) { return {place.entry ? int64_t(*place.entry) : -1, place.index}; }
 
@@ -592,6 +679,7 @@ private:
   DeviceCapabilities abilities;
   std::optional<cuda::Card> card;
   api::CUdeviceptr arena = 0;
+  std::optional<PinnedMemory> hostArena; ///< where the plan keeps memory on the host
   cuda::EntryStreams streams;
   std::array<api::CUevent, kEvents> events{}; ///< of recorded numbers, in turn
   uint64_t latest = 0;
@@ -614,7 +702,7 @@ private:
 
 Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reader, const DeviceOptions &options) {
   const plan::Plan &plan = reader.plan();
-  if (Status status = checkPlan(reader); !status.ok())
+  if (Status status = checkPlan(reader, /*keepsOnHost=*/true); !status.ok())
     return status;
   if (!plan::runsOnGrids(plan))
     return error("{}: the plan is for {}; compile the model with {}, or the card's architecture", reader.path(),

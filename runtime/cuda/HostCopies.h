@@ -41,6 +41,8 @@ public:
   /// A staging buffer that the card no longer reads. Calls for an entry's input alternate between two.
   Expected<std::span<std::byte>> stage(Key key, uint64_t bytes);
   Status commit(Key key, std::span<std::byte> staged, api::CUdeviceptr to);
+  /// Frees a variable's staging buffer.
+  void forget(Key key) { stagings.erase(key); }
 
   /// Alternates between the two pieces; returns when the copy that used the piece is done.
   Expected<PinnedMemory *> freePiece();

@@ -2,6 +2,7 @@
 #include "runtime/cuda/StateCopyStream.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace tcc::cuda {
 
@@ -37,6 +38,8 @@ Status StateCopyStream::begin(api::CUstream stream, std::span<const Item> items)
     return status;
   std::fill(copyOf.begin(), copyOf.end(), -1);
   submitted = ordered = 0;
+  hostCopies.clear();
+  hostCopies.reserve(items.size()); // the stream reads them later
   while (events.size() < items.size() + 1)
     if (Status status = addEvent(); !status.ok())
       return status;
@@ -45,7 +48,14 @@ Status StateCopyStream::begin(api::CUstream stream, std::span<const Item> items)
     status = driver.check(driver->streamWaitEvent(own, events[0], 0), "ordering two streams");
   for (size_t i = 0; i < items.size() && status.ok(); ++i) {
     const Item &item = items[i];
-    if (!item.to.empty())
+    if (!item.to.empty() && item.isOnHost) {
+      hostCopies.push_back({reinterpret_cast<const std::byte *>(item.from), item.to});
+      auto copy = [](void *data) {
+        const auto &one = *static_cast<const HostCopy *>(data);
+        std::memcpy(one.to.data(), one.from, one.to.size());
+      };
+      status = driver.check(driver->launchHostFunc(own, copy, &hostCopies.back()), "copying on the host");
+    } else if (!item.to.empty())
       status = driver.check(driver->memcpyDtoHAsync(item.to.data(), item.from, item.to.size(), own),
                             "copying from the card");
     if (status.ok())

@@ -25,6 +25,7 @@ public:
     uint32_t variable;
     api::CUdeviceptr from;
     std::span<std::byte> to; ///< page-locked
+    bool isOnHost = false;   ///< `from` is page-locked memory of the host
   };
 
   /// `variables`: number of the plan's variables. References outlive the object.
@@ -49,8 +50,15 @@ private:
   /// Waits for all copies.
   Status finish() const;
 
+  /// A copy within the host, for a function that a stream calls.
+  struct HostCopy {
+    const std::byte *from;
+    std::span<std::byte> to;
+  };
+
   const DriverLibrary &driver;
   api::CUstream own = nullptr;
+  std::vector<HostCopy> hostCopies; ///< of the latest begin()
   std::vector<api::CUevent> events; ///< first that of the stream that changes variables, then one for each copy
   std::vector<int64_t> copyOf;      ///< by variable: the index of its copy, or -1
   int64_t submitted = 0;            ///< copies of the latest begin()

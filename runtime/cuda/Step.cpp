@@ -61,6 +61,14 @@ Status submit(const Step &step, const DriverLibrary &driver, api::CUstream strea
   if (step.source->has_copy())
     return driver.check(driver->memcpyDtoDAsync(step.pointers[1], step.pointers[0], step.bytes, stream),
                         "copying memory");
+  if (step.source->has_transfer() && step.store)
+    return driver.check(
+        driver->memcpyDtoHAsync(reinterpret_cast<void *>(step.pointers[1]), step.pointers[0], step.bytes, stream),
+        "storing memory on the host");
+  if (step.source->has_transfer())
+    return driver.check(
+        driver->memcpyHtoDAsync(step.pointers[1], reinterpret_cast<const void *>(step.pointers[0]), step.bytes, stream),
+        "fetching memory from the host");
   return driver.check(fill(step, driver, stream), "filling memory");
 }
 

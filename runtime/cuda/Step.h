@@ -26,7 +26,8 @@ struct Step {
   unsigned blocks = 0, threads = 0;
   int64_t tiles = 0;
   api::CUdeviceptr scratch = 0;
-  uint64_t bytes = 0;             // of a copy or fill
+  uint64_t bytes = 0;             // of a copy, transfer or fill
+  bool store = false;             // a transfer to the host
   std::array<std::byte, 8> value; // of a fill: an element's bytes
   size_t valueBytes = 0;
 };

@@ -78,6 +78,7 @@ public:
 
   const DeviceCapabilities &capabilities() const override { return abilities; }
   uint64_t residentBytes() const override { return plan::spaceBytes(plan(), plan::RESIDENT); }
+  uint64_t hostBytes() const override { return plan::hostBytes(plan()); }
   uint64_t transientBytes() const override { return plan::transientBytes(plan(), abilities.threads); }
 
 protected:
@@ -103,7 +104,12 @@ private:
   }
 
   Status walk(const plan::Entry &entry, const InstructionObserver &after) {
-    Ownership transient;
+    Ownership transient, onHost;
+    auto ownersOf = [&](const plan::Buffer &buffer) {
+      return buffer.arena() == plan::TRANSIENT        ? &transient
+             : buffer.arena() == plan::HOST_TRANSIENT ? &onHost
+                                                      : nullptr;
+    };
     std::vector<uint32_t> version(static_cast<size_t>(entry.buffers_size()), 0);
     for (int i = 0; i < entry.buffers_size(); ++i) {
       const plan::Buffer &buffer = entry.buffers(i);
@@ -124,9 +130,10 @@ private:
           return error("{}: '{}' holds version {}, {} is read", where(), buffer.name(), version[operand.buffer()],
                              operand.version());
         uint64_t begin = buffer.offset() + operand.byte_offset(), end = buffer.offset() + buffer.bytes();
-        if (buffer.arena() == plan::RESIDENT)
+        Ownership *owners = ownersOf(buffer);
+        if (!owners)
           continue;
-        if (int owner = transient.intruder(begin, end, index); owner != index)
+        if (int owner = owners->intruder(begin, end, index); owner != index)
           return error("{}: '{}' is read, but its bytes {}", where(), buffer.name(),
                        owner < 0 ? std::string("were never written")
                        : owner >= entry.buffers_size()
@@ -142,9 +149,8 @@ private:
           // The first write claims the whole buffer: whether a kernel writes all of it is not checked here.
           uint64_t from = version[operand.buffer()] == 0 ? 0 : operand.byte_offset();
           version[operand.buffer()] = operand.version_written();
-          if (buffer.arena() == plan::TRANSIENT)
-            transient.write(buffer.offset() + from, buffer.offset() + buffer.bytes(),
-                            static_cast<int>(operand.buffer()));
+          if (Ownership *owners = ownersOf(buffer))
+            owners->write(buffer.offset() + from, buffer.offset() + buffer.bytes(), static_cast<int>(operand.buffer()));
         }
       if (instruction.has_collective() && ranks())
         if (Status status = callRanks(entry, instruction); !status.ok())
@@ -160,7 +166,7 @@ private:
 } // namespace
 
 Expected<std::unique_ptr<Device>> createNullDevice(const plan::PlanReader &reader, const DeviceOptions &) {
-  if (Status status = checkPlan(reader); !status.ok())
+  if (Status status = checkPlan(reader, /*keepsOnHost=*/true); !status.ok())
     return status;
   return std::unique_ptr<Device>(std::make_unique<NullDevice>(reader.sharedPlan()));
 }

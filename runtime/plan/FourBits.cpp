@@ -31,13 +31,37 @@ FourBits fourBitsOf(FourBits::Code code, int64_t block, std::span<const int64_t>
   return layout;
 }
 
-std::optional<uint64_t> codeCount(const FourBits &layout) {
+const std::array<float, 16> &numbersOf(FourBits::Code code) {
+  static constexpr auto tableFrom = [](int least, int most) {
+    std::array<float, 16> numbers{};
+    for (int c = 0; c < 16; ++c)
+      numbers[static_cast<size_t>(c)] = static_cast<float>(c > most ? c - 16 : c + least);
+    return numbers;
+  };
+  static constexpr std::array<float, 16> int4 = tableFrom(-8, 15), uint4 = tableFrom(0, 15), sint4 = tableFrom(0, 7);
+  switch (code) {
+  case FourBits::NF4:
+    return kNf4Numbers;
+  case FourBits::INT4:
+    return int4;
+  case FourBits::SINT4:
+    return sint4;
+  default:
+    return uint4;
+  }
+}
+
+namespace {
+using Numbers = google::protobuf::RepeatedField<int64_t>;
+
+/// 1 + the largest sum of coordinates times strides; nothing if a number is out of range.
+std::optional<uint64_t> countAlong(const Numbers &extents, const Numbers &strides) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 4;
-  if (layout.dims_size() != layout.strides_size())
+  if (extents.size() != strides.size())
     return std::nullopt;
   int64_t last = 0;
-  for (int d = 0; d < layout.dims_size(); ++d) {
-    const int64_t extent = layout.dims(d), stride = layout.strides(d);
+  for (int d = 0; d < extents.size(); ++d) {
+    const int64_t extent = extents[d], stride = strides[d];
     if (extent < 1 || stride < 0 || (stride > 0 && extent - 1 > (kMost - last) / stride))
       return std::nullopt;
     last += (extent - 1) * stride;
@@ -45,19 +69,72 @@ std::optional<uint64_t> codeCount(const FourBits &layout) {
   return static_cast<uint64_t>(last) + 1;
 }
 
-TensorType bytesType(const FourBits &layout) {
-  TensorType type;
-  type.set_dtype(U8);
-  type.add_dims(static_cast<int64_t>((codeCount(layout).value_or(0) + 1) / 2));
-  return type;
+/// Blocks along each dim; empty if the grid has other dims, or a block without elements.
+Numbers blocksAlong(const FourBits &layout) {
+  Numbers counts;
+  const BlockGrid &grid = layout.grid();
+  if (grid.blocks_size() != layout.dims_size())
+    return counts;
+  for (int d = 0; d < layout.dims_size(); ++d) {
+    const int64_t block = grid.blocks(d), extent = layout.dims(d);
+    if (block < 1 || extent < 1)
+      return {};
+    counts.Add((extent - 1) / block + 1);
+  }
+  return counts;
 }
 
-TensorType scalesType(const FourBits &layout) {
+std::optional<uint64_t> gridCount(const FourBits &layout, const Numbers &strides) {
+  return layout.dims_size() ? countAlong(blocksAlong(layout), strides) : std::nullopt;
+}
+
+TensorType flatType(DType dtype, uint64_t count) {
   TensorType type;
-  type.set_dtype(F32);
-  const auto block = static_cast<uint64_t>(std::max<int64_t>(layout.block(), 1));
-  type.add_dims(static_cast<int64_t>((codeCount(layout).value_or(0) + block - 1) / block));
+  type.set_dtype(dtype);
+  type.add_dims(static_cast<int64_t>(count));
   return type;
+}
+} // namespace
+
+std::optional<uint64_t> codeCount(const FourBits &layout) { return countAlong(layout.dims(), layout.strides()); }
+
+bool isWellFormed(const FourBits &layout) {
+  const bool integers =
+      layout.code() == FourBits::INT4 || layout.code() == FourBits::UINT4 || layout.code() == FourBits::SINT4;
+  if (!codeCount(layout))
+    return false;
+  if (!layout.has_grid())
+    return (layout.code() == FourBits::NF4 || layout.code() == FourBits::INT4) && isBlockOfFourBits(layout.block());
+  const BlockGrid &grid = layout.grid();
+  if (!integers || layout.block() != 0 || !gridCount(layout, grid.scale_strides()))
+    return false;
+  switch (grid.zeros()) {
+  case BlockGrid::NONE:
+    return grid.zero_strides_size() == 0;
+  case BlockGrid::CODES:
+  case BlockGrid::NUMBERS:
+    return gridCount(layout, grid.zero_strides()).has_value();
+  default:
+    return false;
+  }
+}
+
+uint64_t scaleCount(const FourBits &layout) {
+  if (layout.has_grid())
+    return gridCount(layout, layout.grid().scale_strides()).value_or(0);
+  const auto block = static_cast<uint64_t>(std::max<int64_t>(layout.block(), 1));
+  return (codeCount(layout).value_or(0) + block - 1) / block;
+}
+
+uint64_t zeroCount(const FourBits &layout) {
+  return layout.grid().zeros() == BlockGrid::NONE ? 0 : gridCount(layout, layout.grid().zero_strides()).value_or(0);
+}
+
+TensorType bytesType(const FourBits &layout) { return flatType(U8, (codeCount(layout).value_or(0) + 1) / 2); }
+TensorType scalesType(const FourBits &layout) { return flatType(F32, scaleCount(layout)); }
+TensorType zerosType(const FourBits &layout) {
+  const uint64_t count = zeroCount(layout);
+  return layout.grid().zeros() == BlockGrid::NUMBERS ? flatType(F32, count) : flatType(U8, (count + 1) / 2);
 }
 
 namespace {
@@ -167,19 +244,55 @@ std::optional<PackedTensor> roundToFourBits(std::span<const std::byte> elements,
 }
 
 std::vector<std::byte> widenFourBits(std::span<const std::byte> bytes, std::span<const std::byte> scales,
-                                     const FourBits &layout, DType dtype) {
+                                     const FourBits &layout, DType dtype, std::span<const std::byte> zeros) {
   const uint64_t size = dtypeBytes(dtype), count = elementCount(typeOf(layout, dtype)).value_or(0);
   std::vector<std::byte> wide(count * size);
-  if (bytes.size() != tensorBytes(bytesType(layout)) || scales.size() != tensorBytes(scalesType(layout)))
+  // Behind the last element, a file may have padding.
+  auto fits = [&](std::span<const std::byte> given, const TensorType &type) {
+    const uint64_t needed = tensorBytes(type).value_or(0);
+    return layout.has_grid() ? given.size() >= needed : given.size() == needed;
+  };
+  if (!isWellFormed(layout) || !fits(bytes, bytesType(layout)) || !fits(scales, scalesType(layout)) ||
+      !fits(zeros, zerosType(layout)))
     return wide;
+  const std::array<float, 16> &numbers = numbersOf(layout.code());
+  auto numberAt = [&](std::span<const std::byte> codes, uint64_t at) {
+    return numbers[static_cast<unsigned>(codes[at / 2]) >> bitOfCode(layout.code(), at) & 15U];
+  };
+  auto floatAt = [](std::span<const std::byte> from, uint64_t at) {
+    float value = 0;
+    std::memcpy(&value, from.data() + at * sizeof(float), sizeof(float));
+    return value;
+  };
+  const BlockGrid &grid = layout.grid();
+  /// The sum of an element's block numbers times strides.
+  auto inGrid = [&](uint64_t i, const Numbers &strides) {
+    uint64_t sum = 0;
+    for (int d = layout.dims_size(); d-- > 0;) {
+      const auto extent = static_cast<uint64_t>(layout.dims(d));
+      sum += i % extent / static_cast<uint64_t>(grid.blocks(d)) * static_cast<uint64_t>(strides[d]);
+      i /= extent;
+    }
+    return sum;
+  };
   forEachCode(layout, count, [&](uint64_t i, uint64_t at) {
-    float scale = 0;
-    std::memcpy(&scale, scales.data() + at / static_cast<uint64_t>(layout.block()) * sizeof(float), sizeof(float));
-    const unsigned code = static_cast<unsigned>(bytes[at / 2]) >> bitOfCode(layout.code(), at) & 15U;
-    const float number = layout.code() == FourBits::NF4 ? kNf4Numbers[code] : int4Number(code);
-    fillElements(wide.data() + i * size, dtype, 1, number * scale);
+    float number = numberAt(bytes, at);
+    if (grid.zeros() != BlockGrid::NONE) {
+      const uint64_t zero = inGrid(i, grid.zero_strides());
+      number -= grid.zeros() == BlockGrid::CODES ? numberAt(zeros, zero) : floatAt(zeros, zero);
+    }
+    const uint64_t scale =
+        layout.has_grid() ? inGrid(i, grid.scale_strides()) : at / static_cast<uint64_t>(layout.block());
+    fillElements(wide.data() + i * size, dtype, 1, number * floatAt(scales, scale));
   });
   return wide;
+}
+
+const Adapter *unmergeable(const Plan &plan) {
+  for (const Adapter &adapter : plan.adapters().list())
+    if (adapter.dims_size() != 0)
+      return &adapter;
+  return nullptr;
 }
 
 TensorType valueType(const Variable &variable) {

@@ -12,6 +12,10 @@
 // one row, whose last block may be shorter. The element of largest magnitude becomes −8, so that the scale may be
 // negative; the others become the nearest integer up to 7, ties to even.
 //
+// Tensors that the model's file stores in 4 bits (MatMulNBits, GatherBlockQuantized, DequantizeLinear) keep its bytes:
+// their scales, and zero points if they have any, belong to blocks of a grid (BlockGrid), and their codes are INT4,
+// UINT4 (counted from 0) or SINT4 (two's complement).
+//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_FOURBITS_H
 #define TCC_RUNTIME_PLAN_FOURBITS_H
@@ -55,6 +59,9 @@ inline constexpr std::array<float, 15> kNf4Thresholds = {
 /// The number that code `code` of INT4 stands for.
 constexpr float int4Number(unsigned code) { return static_cast<float>(static_cast<int>(code) - 8); }
 
+/// The numbers of a code, by its 16 values; those of UINT4 for a code that is none.
+const std::array<float, 16> &numbersOf(FourBits::Code code);
+
 /// The bit of a byte at which code number `index` begins.
 constexpr unsigned bitOfCode(FourBits::Code code, uint64_t index) {
   return (index % 2 == 0) == (code == FourBits::NF4) ? 4 : 0;
@@ -66,12 +73,19 @@ constexpr bool isBlockOfFourBits(int64_t block) { return block == 32 || block ==
 /// How a tensor of `dims` is stored: its elements in row-major order of [all other dims, dims with `inRow`].
 FourBits fourBitsOf(FourBits::Code code, int64_t block, std::span<const int64_t> dims, std::span<const bool> inRow);
 
+/// True if `layout` is complete and not too large: a known code, and either a block or a grid for each dim.
+bool isWellFormed(const FourBits &layout);
+
 /// The number of codes up to the last element's; nothing if the message is malformed or too large.
 std::optional<uint64_t> codeCount(const FourBits &layout);
+/// The numbers of scales and of zero points up to the last block's, of a well-formed layout.
+uint64_t scaleCount(const FourBits &layout);
+uint64_t zeroCount(const FourBits &layout);
 
-/// The types of the bytes and of the scales.
+/// The types of the bytes, of the scales and of the zero points (U8 if they are codes).
 TensorType bytesType(const FourBits &layout);
 TensorType scalesType(const FourBits &layout);
+TensorType zerosType(const FourBits &layout);
 
 struct PackedTensor {
   std::vector<uint8_t> bytes;
@@ -81,9 +95,14 @@ struct PackedTensor {
 /// is another.
 std::optional<PackedTensor> roundToFourBits(std::span<const std::byte> elements, DType dtype, const FourBits &layout);
 
-/// The values as elements of `dtype`, a floating-point type.
+/// The values as elements of `dtype`, a floating-point type; zeros if the layout needs other numbers of bytes, scales
+/// or zero points (with a grid: more of them).
 std::vector<std::byte> widenFourBits(std::span<const std::byte> bytes, std::span<const std::byte> scales,
-                                     const FourBits &layout, DType dtype);
+                                     const FourBits &layout, DType dtype, std::span<const std::byte> zeros = {});
+
+/// The first adapter of a matrix that the model's file stores in 4 bits, to which no export can add it; null without
+/// one.
+const Adapter *unmergeable(const Plan &plan);
 
 /// The type of the model's tensor that a variable holds: of a value in 8 or 4 bits, the type that it is rounded from.
 TensorType valueType(const Variable &variable);

@@ -32,7 +32,7 @@ uint64_t movedBytes(const Entry &entry, const Instruction &instruction) {
     const uint64_t bytes = tensorBytes(entry.buffers(static_cast<int>(operand.buffer())).type()).value_or(0);
     return bytes - std::min(bytes, operand.byte_offset());
   };
-  if (instruction.has_copy())
+  if (instruction.has_copy() || instruction.has_transfer())
     return std::min(remaining(0), remaining(1));
   return instruction.has_fill() ? remaining(0) : 0;
 }
@@ -68,6 +68,16 @@ uint64_t transientBytes(const Entry &entry, uint64_t workers) {
     if (hasScratch(instruction))
       bytes =
           std::max(bytes, saturated(Wide(instruction.scratch_offset()) + scratchBytes(entry, instruction, workers)));
+  return bytes;
+}
+
+uint64_t hostTransientBytes(const Entry &entry) {
+  uint64_t bytes = 0;
+  for (const Buffer &buffer : entry.buffers())
+    if (buffer.arena() == HOST_TRANSIENT) {
+      const Wide padded = (Wide(buffer.bytes()) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+      bytes = std::max(bytes, saturated(buffer.offset() + padded));
+    }
   return bytes;
 }
 

@@ -20,7 +20,7 @@ inline constexpr uint64_t kPieceBytes = uint64_t(1) << 20;
 /// True if kernels are launched on grids: scratch has max_workers slots, independent of the host's processors.
 inline bool runsOnGrids(const Plan &plan) { return plan.execution() == Plan::GRIDS; }
 
-/// Bytes that a copy or fill writes. Like all functions here, it accepts unverified plans.
+/// Bytes that a copy, transfer or fill writes. Like all functions here, it accepts unverified plans.
 uint64_t movedBytes(const Entry &entry, const Instruction &instruction);
 
 /// Tiles that workers share, in the longest stage of a library call.
@@ -34,6 +34,9 @@ uint64_t scratchBytes(const Entry &entry, const Instruction &instruction, uint64
 
 /// Bytes of transient arena that an entry needs with this number of workers: the end of its highest buffer or scratch.
 uint64_t transientBytes(const Entry &entry, uint64_t workers);
+
+/// Bytes of the host's transient arena that an entry needs.
+uint64_t hostTransientBytes(const Entry &entry);
 
 /// Bytes of the plan's transient arena: those of its largest entry.
 uint64_t transientBytes(const Plan &plan, uint64_t workers);

@@ -44,8 +44,10 @@ Plan variantOf(const Plan &plan, uint32_t variant) {
       one.mutable_entries(kept++)->set_variant(0);
     }
   one.mutable_entries()->DeleteSubrange(kept, one.entries_size() - kept);
-  if (int(variant) < plan.variants_size())
+  if (int(variant) < plan.variants_size()) {
     setSpaceBytes(one, TRANSIENT, plan.variants(int(variant)).transient_bytes());
+    setSpaceBytes(one, HOST_TRANSIENT, plan.variants(int(variant)).host_transient_bytes());
+  }
   one.clear_variants();
   return one;
 }

@@ -32,14 +32,21 @@ std::string describeInstruction(const Entry &entry, int index) {
 namespace {
 /// Checks the arenas that a device allocates. False: one that every plan must have is missing.
 bool verifySpaces(const Plan &plan, verifier::Reporter &report) {
-  static constexpr const char *kFirst[] = {"resident", "transient"};
   constexpr uint64_t limitBytes = uint64_t(1) << 46;
   std::set<std::string> names;
   for (int i = 0; i <= TRANSIENT; ++i)
-    if (i >= plan.spaces_size() || plan.spaces(i).name() != kFirst[i]) {
-      report("memory space {} is not '{}', as in every plan", i, kFirst[i]);
+    if (i >= plan.spaces_size() || plan.spaces(i).name() != kSpaceNames[static_cast<size_t>(i)]) {
+      report("memory space {} is not '{}', as in every plan", i, kSpaceNames[static_cast<size_t>(i)]);
       return false;
     }
+  if (plan.spaces_size() > TRANSIENT + 1)
+    for (int i = HOST_RESIDENT; i < std::max(plan.spaces_size(), HOST_TRANSIENT + 1); ++i)
+      if (i >= plan.spaces_size() || i > HOST_TRANSIENT ||
+          plan.spaces(i).name() != kSpaceNames[static_cast<size_t>(i)]) {
+        report("memory space {} is none that a plan may have: after the first two come '{}' and '{}'", i,
+               kSpaceNames[HOST_RESIDENT], kSpaceNames[HOST_TRANSIENT]);
+        return false;
+      }
   for (const MemorySpace &space : plan.spaces()) {
     if (space.name().empty() || !names.insert(space.name()).second)
       report("memory space '{}': the name is empty or used twice", space.name());
@@ -81,8 +88,8 @@ std::vector<std::string> verifyTarget(const Plan &plan, size_t limit) {
   verifier::verifyVariables(context);
 
   std::set<std::pair<uint32_t, std::string>> names;
-  std::vector<uint64_t> needed(size_t(std::max(plan.variants_size(), 1)), 0);
-  uint64_t largest = 0;
+  std::vector<uint64_t> needed(size_t(std::max(plan.variants_size(), 1)), 0), neededOfHost = needed;
+  uint64_t largest = 0, largestOfHost = 0;
   for (const Entry &entry : plan.entries()) {
     if (!names.insert({entry.variant(), entry.name()}).second)
       report("entry '{}': the name is used twice", entry.name());
@@ -92,15 +99,24 @@ std::vector<std::string> verifyTarget(const Plan &plan, size_t limit) {
       continue;
     }
     needed[entry.variant()] = std::max(needed[entry.variant()], entry.transient_bytes());
+    neededOfHost[entry.variant()] = std::max(neededOfHost[entry.variant()], entry.host_transient_bytes());
     largest = std::max(largest, entry.transient_bytes());
+    largestOfHost = std::max(largestOfHost, entry.host_transient_bytes());
     verifier::verifyEntry(context, entry);
   }
   for (int i = 0; i < plan.variants_size(); ++i)
     if (plan.variants(i).transient_bytes() != needed[size_t(i)])
       report("variant {} states a transient arena of {} bytes, its entries need {}", i,
              plan.variants(i).transient_bytes(), needed[size_t(i)]);
+  for (int i = 0; i < plan.variants_size(); ++i)
+    if (plan.variants(i).host_transient_bytes() != neededOfHost[size_t(i)])
+      report("variant {} states {} transient bytes on the host, its entries need {}", i,
+             plan.variants(i).host_transient_bytes(), neededOfHost[size_t(i)]);
   if (spaceBytes(plan, TRANSIENT) != largest)
     report("the transient arena has {} bytes, the largest entry needs {}", spaceBytes(plan, TRANSIENT), largest);
+  if (spaceBytes(plan, HOST_TRANSIENT) != largestOfHost)
+    report("the host's transient arena has {} bytes, the largest entry needs {}", spaceBytes(plan, HOST_TRANSIENT),
+           largestOfHost);
   return report.take();
 }
 } // namespace

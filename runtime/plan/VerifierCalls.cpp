@@ -4,6 +4,7 @@
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/Shards.h"
+#include "runtime/plan/Spaces.h"
 #include "runtime/plan/VerifierImpl.h"
 #include "support/PlanNames.h"
 
@@ -251,8 +252,7 @@ void verifyEpilogue(const Call &call, const MatmulCall &matmul) {
 /// True if the codes of a product's B are those of a matrix [k, n].
 bool fitsProduct(const MatmulCall &matmul) {
   const FourBits &b = matmul.four_bits();
-  return (b.code() == FourBits::NF4 || b.code() == FourBits::INT4) && isBlockOfFourBits(b.block()) &&
-         b.dims_size() == 2 && b.dims(0) == matmul.k() && b.dims(1) == matmul.n() && codeCount(b).has_value();
+  return isWellFormed(b) && b.dims_size() == 2 && b.dims(0) == matmul.k() && b.dims(1) == matmul.n();
 }
 
 void verifyMatmul(const Context &context, const Call &call, const MatmulCall &matmul) {
@@ -286,8 +286,9 @@ void verifyMatmul(const Context &context, const Call &call, const MatmulCall &ma
     return verifyRowwise(context, call, matmul);
   if (matmul.has_epilogue())
     return verifyEpilogue(call, matmul);
-  // The addend D precedes C, which overwrites it; or the scales of a B in 4 bits do.
-  int c = matmul.accumulate() || fourBits ? 3 : 2;
+  // The addend D precedes C, which overwrites it; or the scales and zero points of a B in 4 bits do.
+  const bool zeros = fourBits && matmul.four_bits().grid().zeros() != BlockGrid::NONE;
+  int c = zeros ? 4 : matmul.accumulate() || fourBits ? 3 : 2;
   if (!call.operandCount("matmul", c + (chunks > 1 ? 2 : 1)))
     return;
   uint64_t sizeOfC = matmul.result_dtype() == DTYPE_NONE ? size : dtypeBytes(matmul.result_dtype());
@@ -297,6 +298,10 @@ void verifyMatmul(const Context &context, const Call &call, const MatmulCall &ma
   if (fourBits) {
     call.operand(1, "B", tensorBytes(bytesType(matmul.four_bits())).value_or(0), 1, false);
     call.operand(2, "the scales of B", tensorBytes(scalesType(matmul.four_bits())).value_or(0), 4, false);
+    if (zeros) {
+      const TensorType type = zerosType(matmul.four_bits());
+      call.operand(3, "the zero points of B", tensorBytes(type).value_or(0), dtypeBytes(type.dtype()), false);
+    }
   } else {
     call.operand(1, "B", saturatingProduct({sizeOfB, batch, k, n}), sizeOfB, false);
   }
@@ -502,6 +507,21 @@ void verifyCall(const Context &context, const Entry &entry, int index) {
     if (call.operandCount("copy", 2)) {
       call.operand(0, "the source", 0, 0, false);
       call.operand(1, "the destination", 0, 0, true);
+    }
+    return;
+  case Instruction::kTransfer:
+    if (call.operandCount("transfer", 2)) {
+      const Buffer &from = entry.buffers(static_cast<int>(instruction.operands(0).buffer()));
+      const Buffer &to = entry.buffers(static_cast<int>(instruction.operands(1).buffer()));
+      call.operand(0, "the source", 0, 0, false);
+      call.operand(1, "the destination", 0, 0, true);
+      if (isOnHost(from.arena()) == isOnHost(to.arena()))
+        report("{}: {} and {} are both {} the memory of the host", call.where(),
+               describe(entry, instruction.operands(0).buffer()), describe(entry, instruction.operands(1).buffer()),
+               isOnHost(from.arena()) ? "in" : "outside");
+      if (typeName(from.type()) != typeName(to.type()) || instruction.operands(0).byte_offset() != 0 ||
+          instruction.operands(1).byte_offset() != 0)
+        report("{}: {} is not all of {}", call.where(), typeName(from.type()), typeName(to.type()));
     }
     return;
   case Instruction::kFill:

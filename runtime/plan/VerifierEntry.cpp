@@ -30,16 +30,22 @@ public:
     if (entry.transient_bytes() > spaceBytes(plan, TRANSIENT))
       report("entry '{}': it needs {} transient bytes, the arena has {}", entry.name(), entry.transient_bytes(),
              spaceBytes(plan, TRANSIENT));
+    if (entry.host_transient_bytes() > spaceBytes(plan, HOST_TRANSIENT))
+      report("entry '{}': it needs {} transient bytes on the host, the arena has {}", entry.name(),
+             entry.host_transient_bytes(), spaceBytes(plan, HOST_TRANSIENT));
     usable.resize(static_cast<size_t>(entry.buffers_size()));
     for (int i = 0; i < entry.buffers_size(); ++i)
       usable[static_cast<size_t>(i)] = verifyBuffer(static_cast<uint32_t>(i));
-    for (int space = TRANSIENT; space < plan.spaces_size(); ++space)
+    for (int space : {TRANSIENT, HOST_TRANSIENT})
       verifyOverlap(space);
     findHighest();
     if (std::find(usable.begin(), usable.end(), 0) == usable.end())
       if (uint64_t needed = transientBytes(entry, plan.max_workers()); needed != entry.transient_bytes())
         report("entry '{}': it states {} transient bytes, with {} workers it needs {}", entry.name(),
                entry.transient_bytes(), plan.max_workers(), needed);
+    if (uint64_t needed = hostTransientBytes(entry); needed != entry.host_transient_bytes())
+      report("entry '{}': it states {} transient bytes on the host, it needs {}", entry.name(),
+             entry.host_transient_bytes(), needed);
     version.assign(static_cast<size_t>(entry.buffers_size()), 0);
     writer.assign(static_cast<size_t>(entry.buffers_size()), -1);
     for (int i = 0; i < count && !report.full(); ++i)
@@ -83,7 +89,9 @@ private:
       fail("it has no element type");
     if (space.alignment() == 0 || b.offset() % space.alignment() != 0)
       fail("offset {} is not a multiple of {}", b.offset(), space.alignment());
-    uint64_t arena = b.arena() == TRANSIENT ? entry.transient_bytes() : space.bytes();
+    uint64_t arena = b.arena() == TRANSIENT        ? entry.transient_bytes()
+                     : b.arena() == HOST_TRANSIENT ? entry.host_transient_bytes()
+                                                   : space.bytes();
     if (Wide(b.offset()) + b.bytes() > arena)
       fail("{} bytes at offset {} are not inside the {} arena of {} bytes", b.bytes(), b.offset(), space.name(),
            arena);
@@ -96,10 +104,10 @@ private:
       fail("variable {} does not exist, the plan has {}", b.variable(), plan.variables_size());
     else if (b.variable() >= 0) {
       const Variable &variable = plan.variables(b.variable());
-      if (b.arena() != RESIDENT || b.offset() != variable.offset() ||
+      if (b.arena() != variable.arena() || b.offset() != variable.offset() ||
           b.bytes() < tensorBytes(variable.type()).value_or(UINT64_MAX))
-        fail("{} bytes at {} of the {} arena are not variable '{}' at {} of the resident one", b.bytes(), b.offset(),
-             space.name(), variable.name(), variable.offset());
+        fail("{} bytes at {} of the {} arena are not variable '{}' at {} of the {} one", b.bytes(), b.offset(),
+             space.name(), variable.name(), variable.offset(), spaceName(plan, variable.arena()));
       else if (uint64_t padded =
                    (*tensorBytes(variable.type()) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
                b.bytes() > padded)
@@ -109,8 +117,10 @@ private:
         fail("variable '{}' is another buffer already", variable.name());
       if (b.first() != -1 || b.last() != count)
         fail("state lives for the whole entry, not from {} to {}", b.first(), b.last());
-    } else if (b.arena() == RESIDENT)
-      fail("only variables may be in the resident arena");
+    } else if (holdsState(b.arena()))
+      fail("only variables may be in the {} arena", space.name());
+    else if (isOnHost(b.arena()) && b.kind() != Buffer::VALUE)
+      fail("only values between two transfers may be in the {} arena", space.name());
     if (isFilled(b) && b.variable() >= 0)
       fail("it is filled before the entry runs, and a variable");
     if (b.variable() < 0 && isFilled(b) && b.first() != -1)
@@ -277,8 +287,13 @@ private:
     if (!inBounds)
       return;
     std::set<uint32_t> written;
-    for (int i = 0; i < instruction.operands_size(); ++i)
+    for (int i = 0; i < instruction.operands_size(); ++i) {
       verifyOperand(at, i, written);
+      if (const Buffer &b = buffer(instruction.operands(i).buffer());
+          isOnHost(b.arena()) && !instruction.has_transfer())
+        report("{}: {} is in the memory of the host, which only transfers access", describeInstruction(entry, at),
+               describe(entry, instruction.operands(i).buffer()));
+    }
     for (int i = 0; i < instruction.operands_size(); ++i) {
       const Operand &operand = instruction.operands(i);
       if (operand.read() && !operand.write() && written.count(operand.buffer()) &&
@@ -314,7 +329,7 @@ private:
         continue;
       const Buffer &b = buffer(index);
       bool handedOver = b.last() == at && !write && takenOver(instruction, index);
-      if (b.arena() != RESIDENT && b.last() < last && !handedOver)
+      if (!holdsState(b.arena()) && b.last() < last && !handedOver)
         report("{}: {} dies at instruction {}, but it may run until {} does", describeInstruction(entry, at),
                describe(entry, index), b.last(), last);
       for (int other = at + 1; other <= last; ++other) {
@@ -468,6 +483,9 @@ private:
     if (!verifyPort(port, "output", outputs))
       return;
     const Buffer &b = buffer(port.buffer());
+    if (isOnHost(b.arena()))
+      report("entry '{}', output '{}': {} is in the memory of the host", entry.name(), port.name(),
+             describe(entry, port.buffer()));
     if (b.last() != entry.instructions_size())
       report("entry '{}', output '{}': {} dies at instruction {}, before the end", entry.name(), port.name(),
              describe(entry, port.buffer()), b.last());

@@ -58,6 +58,7 @@ void verifyShard(const Plan &plan, const Variable &variable, Reporter &report) {
 
 void verifyArena(const Plan &plan, Reporter &report) {
   struct Range {
+    Arena arena;
     uint64_t offset, bytes;
     const Variable *variable;
   };
@@ -76,19 +77,26 @@ void verifyArena(const Plan &plan, Reporter &report) {
     verifyVariableSource(plan, variable, tensorBytes(wholeType(variable)).value_or(0), report);
     if (variable.has_shard())
       verifyShard(plan, variable, report);
-    if (const uint64_t alignment = plan.spaces(RESIDENT).alignment(); !alignment || variable.offset() % alignment != 0)
+    const Arena arena = variable.arena();
+    if (!holdsState(arena) || arena >= plan.spaces_size()) {
+      report("variable '{}': there is no memory space {} of state", variable.name(), static_cast<int>(arena));
+      continue;
+    }
+    if (const uint64_t alignment = plan.spaces(arena).alignment(); !alignment || variable.offset() % alignment != 0)
       report("variable '{}': offset {} is not a multiple of {}", variable.name(), variable.offset(), alignment);
-    if (Wide(variable.offset()) + *bytes > spaceBytes(plan, RESIDENT))
-      report("variable '{}': {} bytes at offset {} are not inside the resident arena of {} bytes", variable.name(),
-             *bytes, variable.offset(), spaceBytes(plan, RESIDENT));
+    if (Wide(variable.offset()) + *bytes > spaceBytes(plan, arena))
+      report("variable '{}': {} bytes at offset {} are not inside the {} arena of {} bytes", variable.name(), *bytes,
+             variable.offset(), spaceName(plan, arena), spaceBytes(plan, arena));
     else if (*bytes > 0)
-      ranges.push_back({variable.offset(), *bytes, &variable});
+      ranges.push_back({arena, variable.offset(), *bytes, &variable});
   }
-  std::stable_sort(ranges.begin(), ranges.end(), [](const Range &a, const Range &b) { return a.offset < b.offset; });
+  std::stable_sort(ranges.begin(), ranges.end(), [](const Range &a, const Range &b) {
+    return std::pair(a.arena, a.offset) < std::pair(b.arena, b.offset);
+  });
   for (size_t i = 1; i < ranges.size(); ++i)
-    if (ranges[i - 1].offset + ranges[i - 1].bytes > ranges[i].offset)
-      report("variables '{}' and '{}' overlap in the resident arena: [{}, {}) and [{}, {})",
-             ranges[i - 1].variable->name(), ranges[i].variable->name(), ranges[i - 1].offset,
+    if (ranges[i - 1].arena == ranges[i].arena && ranges[i - 1].offset + ranges[i - 1].bytes > ranges[i].offset)
+      report("variables '{}' and '{}' overlap in the {} arena: [{}, {}) and [{}, {})", ranges[i - 1].variable->name(),
+             ranges[i].variable->name(), spaceName(plan, ranges[i].arena), ranges[i - 1].offset,
              ranges[i - 1].offset + ranges[i - 1].bytes, ranges[i].offset, ranges[i].offset + ranges[i].bytes);
 }
 
@@ -121,8 +129,7 @@ void verifyExports(const Plan &plan, Reporter &report) {
 /// True if a variable's bytes and scales are those of its layout in 4 bits.
 bool fitsFourBits(const Variable &variable, const TensorType &scales) {
   const FourBits &layout = variable.four_bits();
-  return (layout.code() == FourBits::NF4 || layout.code() == FourBits::INT4) && isBlockOfFourBits(layout.block()) &&
-         codeCount(layout) && typeName(variable.type()) == typeName(bytesType(layout)) &&
+  return isWellFormed(layout) && !layout.has_grid() && typeName(variable.type()) == typeName(bytesType(layout)) &&
          typeName(scales) == typeName(scalesType(layout));
 }
 
@@ -168,19 +175,29 @@ void verifyAdapters(const Plan &plan, Reporter &report) {
   std::set<std::string_view> used;
   for (const Adapter &adapter : adapters.list()) {
     const Variable *parts[3] = {};
+    const bool stored = adapter.dims_size() != 0; // in 4 bits, by the model's file
     for (auto [part, name] : {std::pair(0, &adapter.of()), std::pair(1, &adapter.a()), std::pair(2, &adapter.b())}) {
       auto found = variables.find(*name);
       if (found == variables.end() || !used.insert(*name).second)
         report("adapter of '{}': '{}' is no variable, or another adapter has it", adapter.of(), *name);
-      else if (valueType(*found->second).dims_size() < 2 ||
-               !(isFloatingPoint(found->second->type().dtype()) || (part == 0 && !found->second->scale().empty())))
+      else if (part == 0 && stored) {
+        if (found->second->type().dtype() != U8 || found->second->role() != FROZEN || !found->second->scale().empty() ||
+            adapter.dims_size() != 2)
+          report("adapter of '{}': {} does not hold a matrix in 4 bits", *name, typeName(found->second->type()));
+        else
+          parts[part] = found->second;
+      } else if (valueType(*found->second).dims_size() < 2 ||
+                 !(isFloatingPoint(found->second->type().dtype()) || (part == 0 && !found->second->scale().empty())))
         report("adapter of '{}': '{}' is {}, no matrix", adapter.of(), *name, typeName(found->second->type()));
       else
         parts[part] = found->second;
     }
     if (!parts[0] || !parts[1] || !parts[2])
       continue;
-    const TensorType whole = valueType(*parts[0]), &first = parts[1]->type(), &second = parts[2]->type();
+    TensorType whole = valueType(*parts[0]);
+    if (stored)
+      *whole.mutable_dims() = adapter.dims();
+    const TensorType &first = parts[1]->type(), &second = parts[2]->type();
     const bool filter = whole.dims_size() > 2;
     bool fits = first.dims_size() == whole.dims_size() && second.dims_size() == whole.dims_size() &&
                 first.dims(0) == adapters.rank() && second.dims(1) == adapters.rank() &&

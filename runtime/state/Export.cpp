@@ -212,7 +212,9 @@ private:
     auto name = inside(torchName(base));
     if (!name)
       return name.status();
-    if (!name->ends_with(".weight"))
+    // The module of a matrix that the file stores in 4 bits may be called as the matrix.
+    const bool stored = adapter.dims_size() != 0;
+    if (!name->ends_with(".weight") && !stored)
       return error("'{}' is adapted, and is not the weight of a module: peft has no name for its adapter; export the "
                    "whole model, in which the adapter is merged: -o model.onnx",
                    *name);
@@ -220,7 +222,7 @@ private:
       return error("'{}' is adapted, and peft computes its adapter otherwise: {}; export the whole model, in which the "
                    "adapter is merged: -o model.onnx",
                    *name, adapter.not_peft());
-    targets.push_back(moduleOf(*name));
+    targets.push_back(name->ends_with(".weight") ? moduleOf(*name) : *name);
     // nn.Linear has [outputs, inputs], transformers' Conv1D the transpose; filters and tables have only one
     // orientation.
     if (plan::valueType(base).dims_size() == 2 && adapter.a().ends_with(".lora_A.weight")) {
@@ -230,6 +232,10 @@ private:
     return Status();
   }
 
+  std::string wayOut() const {
+    return plan::unmergeable(plan) ? "compile without it in adapter.train" : "export the whole model: -o model.onnx";
+  }
+
   Status addModule(const plan::Variable &variable) {
     auto name = inside(torchName(variable));
     if (!name)
@@ -237,13 +243,11 @@ private:
     const std::string module = moduleOf(*name);
     if (module.empty())
       return error(
-          "'{}' was trained beside the adapter, and is a parameter of the root module: peft has no place for it; "
-          "export the whole model: -o model.onnx",
-          *name);
+          "'{}' was trained beside the adapter, and is a parameter of the root module: peft has no place for it; {}",
+          *name, wayOut());
     if (std::find(targets.begin(), targets.end(), module) != targets.end())
-      return error("'{}' was trained beside the adapter of its own module: peft has no place for it; export the whole "
-                   "model: -o model.onnx",
-                   *name);
+      return error("'{}' was trained beside the adapter of its own module: peft has no place for it; {}", *name,
+                   wayOut());
     add(*name, variable);
     if (std::find(modules.begin(), modules.end(), module) == modules.end())
       modules.push_back(module);
@@ -528,6 +532,13 @@ Status checkInitializer(const onnx::TensorProto &tensor, const plan::TensorType 
   type.set_dtype(dtypeOf(tensor.data_type()));
   for (int64_t dim : tensor.dims())
     type.add_dims(dim);
+  // The plan holds the bytes of 4-bit integers, two in each.
+  if (tensor.data_type() == onnx::TensorProto::INT4 || tensor.data_type() == onnx::TensorProto::UINT4) {
+    type.set_dtype(plan::U8);
+    const int64_t bytes = static_cast<int64_t>((plan::elementCount(type).value_or(0) + 1) / 2);
+    type.clear_dims();
+    type.add_dims(bytes);
+  }
   if (plan::typeName(type) != plan::typeName(held))
     return error("{}: initializer '{}' is {} in the model, but {} in the plan; compile the model again", path,
                        tensor.name(), plan::typeName(type), plan::typeName(held));
@@ -683,6 +694,10 @@ Status tcc::runtime::exportWeights(const plan::PlanReader &reader, const Trained
   ModelValues values(reader, trained, options.planFolder);
   if (options.adapter)
     return exportAdapter(reader.plan(), values, path, options.root, options.note);
+  if (const plan::Adapter *adapter = plan::unmergeable(reader.plan()))
+    return error("{}: '{}' is adapted, and the model's file stores it in 4 bits, which cannot hold the sum: export the "
+                 "adapter alone, {}, which peft and runtimes of 4-bit models read beside the base",
+                 path, adapter->of(), advice::flag("adapter"));
   if (options.merge && !reader.plan().has_adapters())
     return Status(fmt::format("{0}: the run of {1} trained no adapter; leave {0} out", advice::flag("merge"),
                               reader.plan().model()),

@@ -1,6 +1,7 @@
 //===- HostMemory.cpp - memory that a training run takes on the host -----===//
 #include "runtime/state/HostMemory.h"
 #include "runtime/plan/Shards.h"
+#include "runtime/plan/Spaces.h"
 #include "runtime/plan/VirtualRanks.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Weights.h"
@@ -75,6 +76,7 @@ static uint64_t batchBytes(const plan::Plan &plan) {
 HostMemory tcc::runtime::hostMemoryOf(const plan::Plan &plan, const plan::Training &training,
                                       const plan::DataSettings &data) {
   HostMemory memory;
+  memory.kept = plan::hostBytes(plan);
   for (const AveragedParameter &one : averagedParameters(plan, training))
     if (!one.device)
       memory.averages += plan::tensorBytes(one.type).value_or(0);

@@ -32,7 +32,8 @@ struct HostMemory {
   uint64_t averages = 0; ///< of train.ema, unless the device keeps them
   uint64_t staging = 0;  ///< of checkpoint.staging_bytes, at most the size of the state
   uint64_t loader = 0;   ///< batches that the loader reads ahead, if the settings show that there is a loader
-  uint64_t total() const { return averages + staging + loader; }
+  uint64_t kept = 0;     ///< what the plan keeps on the host for its card
+  uint64_t total() const { return averages + staging + loader + kept; }
 };
 /// `training` and `data` may differ from the plan's own by --set. Training data that must be decoded has a loader even
 /// without a setting, which the plan does not show.

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/train/Train.h"
+#include "runtime/plan/FourBits.h"
 #include "runtime/plan/SettingFields.h"
 #include "runtime/state/Export.h"
 #include "runtime/state/Weights.h"
@@ -663,7 +664,11 @@ Status Trainer::finish() {
   // Only rank 0 writes the model.
   const bool hasModel = session.plan().model_payload() >= 0 && session.plan().payloads_size() > 0;
   const bool releases = session.leads() && options.keepsFiles && options.release.value_or(true);
-  Status released = releases && hasModel && session.computes() ? release() : Status();
+  const bool merges = !plan::unmergeable(session.plan());
+  Status released = releases && hasModel && merges && session.computes() ? release() : Status();
+  if (releases && hasModel && !merges)
+    recorder.message(Message::note("no model.onnx: the file's 4 bits cannot hold the adapters; export them with {}",
+                                   advice::flag("adapter")));
   for (const Status &status : {written, released})
     if (!status.ok())
       return status;

@@ -414,6 +414,23 @@ std::vector<Key> makeKeys() {
        "elements that share a scale in a base of 4 bits: 32, 64, 128 or 256",
        {"adapter.blocksize", "adapter.block_size", "adapter.group_size"}},
 
+      {"offload.what",
+       choice({"auto", "state", "activations", "none"}),
+       "\"auto\"",
+       Recompile,
+       "on CUDA, what may be kept in page-locked memory of the host: `\"auto\"`: within a memory budget whatever makes "
+       "the "
+       "step cheapest; `\"state\"`: all of the optimizer's state and the averages, with a budget or without; "
+       "`\"activations\"`: within a budget, values of the forward pass alone; `\"none\"`: nothing",
+       {"offload", "offload.kind", "offload.mode", "optimizer.offload", "cpu_offload"}},
+      {"offload.bytes_per_second",
+       number({1e8, 1e13}),
+       "5e10 on CUDA",
+       Recompile,
+       "bytes that the card copies from the host in a second, and to it at the same time: what plans weigh transfers "
+       "by",
+       {"offload.bandwidth", "offload.link"}},
+
       Key{"parallel.mode",
           choice({"none", "ddp", "grad_op", "full", "hybrid"}),
           "\"none\"",

@@ -6,7 +6,10 @@ import os
 import unittest
 
 import common
+import onnx
 from common import EndToEnd, case
+from onnxruntime.quantization.quant_utils import QuantFormat
+from test_stored_four_bits import base_model, quantised
 
 ROUNDS = int(os.environ.get("TCC_MUTATION_ROUNDS", "0"))
 SEED = os.environ.get("TCC_MUTATION_SEED", "1")
@@ -36,6 +39,11 @@ class PlanMutations(EndToEnd):
         for name, (model, words) in (QUICK | (MORE if ROUNDS else {})).items():
             path, recipe, _, _ = case(model)
             plans.append(self.compile(path, "--recipe", recipe, *words, plan=f"{name}.tplan"))
+        for form in QuantFormat:  # weights of 4 bits, with zero points
+            onnx.save(quantised(base_model(), form, False, 32), self.folder / f"{form.name}.onnx")
+            plans.append(self.compile(f"{form.name}.onnx", "--set", 'loss.kind="cross_entropy"', "--set", 'loss.target="labels"', "--set",
+                                      "loss.class_axis=-1", "--set", 'adapter.targets=["up", "down"]', "--set", "adapter.rank=2",
+                                      plan=f"{form.name}.tplan"))
         common.SECONDS = max(common.SECONDS, ROUNDS * len(plans))
         keep = os.environ.get("TCC_MUTATION_KEEP")
         result = self.command("plan-mutations", "--rounds", ROUNDS or 150, "--seed", SEED, *(["--keep", keep] if keep else []),

@@ -53,14 +53,15 @@ class Ahead(EndToEnd):
 
     def test_step_by_step(self):
         """The same bits without graphs, and a fault of the card at its node."""
-        words = self.prepare("[train]\nema = { decay = 0.9, on = \"device\" }\n", model=self.tower())
-        runs = {}
-        for out, more in (("graphs", []), ("steps", ["--step-by-step"])):
-            self.succeed("trun", *words, *more, "--steps", 4, "--out", out, env=stand_in(queued=self.folder / f"{out}.queued"))
-            runs[out] = [line["loss"] for line in metrics(self.folder / out)[0]]
-        self.assertEqual(*runs.values())
-        self.assertTrue((self.folder / "graphs.queued").exists())
-        self.assertFalse((self.folder / "steps.queued").exists(), "no graph was launched")
+        for name, text in (("plain", ""), ("averages", "[train]\nema = { decay = 0.9, on = \"device\" }\n")):
+            words = self.prepare(text, model=self.tower())
+            runs = {}
+            for out, more in ((f"{name}-graphs", []), (f"{name}-steps", ["--step-by-step"])):
+                self.succeed("trun", *words, *more, "--steps", 4, "--out", out, env=stand_in(queued=self.folder / f"{out}.queued"))
+                runs[out] = [line["loss"] for line in metrics(self.folder / out)[0]]
+            self.assertEqual(*runs.values())
+            self.assertTrue((self.folder / f"{name}-graphs.queued").exists())
+            self.assertFalse((self.folder / f"{name}-steps.queued").exists(), "no graph was launched")
         for more, node in (([], r"step"), (["--step-by-step"], r"entry 'step', instruction \d+ \(node 'tanh\d+'\)")):
             failed = self.command("trun", *words, *more, "--steps", 2, "--out", f"fault-{len(more)}", env=stand_in(kernel_fails=6))
             self.assertNotEqual(failed.status, 0)

@@ -12,9 +12,12 @@ import unittest
 from standin import STANDIN, stand_in  # first: it takes its argument, and makes common importable
 import models
 import numpy as np
+import onnx
 import safetensors.numpy
 import test_phases
-from common import BIN, ROOT, ZOO, EndToEnd
+from common import BIN, ROOT, ZOO, EndToEnd, metrics
+from onnxruntime.quantization.quant_utils import QuantFormat
+from test_stored_four_bits import base_model, quantised
 
 SOME = ["mlp", "lstm-lm"]
 CASES = sorted(p.parent.name for p in ZOO.glob("*/expected.json")) if "--all" in sys.argv else SOME
@@ -43,6 +46,22 @@ class Models(EndToEnd):
                                      out=f"{case}-{order}", env=stand_in(mode="checked", order=order, seed=seed, cleared=resident))
                     losses.add((run / "metrics.jsonl").read_text().split('"loss"')[1].split(",")[0])
             self.assertEqual(len(losses), 1, f"{case}: the loss depends on the order of threads: {losses}")
+
+    def test_weights_in_4_bits(self):
+        """Files with weights in 4 bits, and adapters beside them: the losses of the CPU, up to the order of sums."""
+        rng = np.random.default_rng(5)
+        data = self.save("data.safetensors", ids=rng.integers(0, 50, (24, 6)), labels=rng.integers(0, 7, (24, 6)))
+        for form in QuantFormat:
+            with self.subTest(form=form):
+                onnx.save(quantised(base_model(), form, False, 32), self.folder / "model.onnx")
+                losses = []
+                for name, target, more, env in (("cpu", "cpu", (), {}), ("card", "cuda:sm_90", ("--device", "cuda"), stand_in(mode="fast"))):
+                    plan = self.compile("model.onnx", "--set", 'loss.kind="cross_entropy"', "--set", 'loss.target="labels"', "--set",
+                                        "loss.class_axis=-1", "--set", 'adapter.targets=["up", "down", "head"]', "--set", "adapter.rank=4",
+                                        "--target", target, plan=f"{name}.tplan")
+                    run = self.train(plan, data, *more, steps=4, out=f"{form.name}-{name}", env=env)
+                    losses.append([line["loss"] for line in metrics(run)[0]])
+                np.testing.assert_allclose(*losses, rtol=1e-6)
 
     def test_attention_as_one_op(self):
         """In f32, three TF32 products of tiles give the losses of products and softmax up to f32's rounding."""

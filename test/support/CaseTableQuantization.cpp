@@ -85,6 +85,51 @@ void addQuantizationCases(std::vector<Case> &cases) {
          {{0, 255}, {-2, 2}, {-5, 5}},
          "%r",
          /*gradient=*/false});
+  // As files store them: blocks along rows that are padded to whole blocks, along columns, one scale for each row or
+  // for all; zero points in codes and in f32.
+  struct Grid {
+    const char *name, *code, *bytes, *scales, *zeros, *shape, *strides, *grid, *result;
+  };
+  for (const Grid &g :
+       {Grid{"rows", "int4", "112", "14", "", "7, 27", "32, 1",
+             "blocks = array<i64: 1, 16>, scaleStrides = array<i64: 2, 1>", "7x27"},
+        {"rows_zeros", "uint4", "336", "21", "14xui8", "7, 41", "96, 1",
+         "blocks = array<i64: 1, 32>, scaleStrides = array<i64: 3, 1>, zeroStrides = array<i64: 4, 1>", "7x41"},
+        {"rows_numbers", "uint4", "112", "14", "14xf32", "7, 27", "32, 1",
+         "blocks = array<i64: 1, 16>, scaleStrides = array<i64: 2, 1>, zeroStrides = array<i64: 2, 1>", "7x27"},
+        {"columns", "sint4", "93", "15", "", "37, 5", "5, 1",
+         "blocks = array<i64: 16, 1>, scaleStrides = array<i64: 5, 1>", "37x5"},
+        {"columns_zeros", "sint4", "93", "15", "8xui8", "37, 5", "5, 1",
+         "blocks = array<i64: 16, 1>, scaleStrides = array<i64: 5, 1>, zeroStrides = array<i64: 5, 1>", "37x5"},
+        {"per_axis", "uint4", "52", "13", "7xui8", "8, 13", "13, 1",
+         "blocks = array<i64: 8, 1>, scaleStrides = array<i64: 0, 1>, zeroStrides = array<i64: 0, 1>", "8x13"},
+        {"per_tensor", "sint4", "52", "1", "", "8, 13", "13, 1",
+         "blocks = array<i64: 8, 13>, scaleStrides = array<i64: 0, 0>", "8x13"}}) {
+    const std::string zeros = g.zeros, types = std::string("tensor<") + g.bytes + "xui8>, tensor<" + g.scales +
+                                               "xf32>" + (zeros.empty() ? "" : ", tensor<" + zeros + ">");
+    cases.push_back({std::string("unpack_grid_") + g.name,
+                     std::string("(%b: tensor<") + g.bytes + "xui8>, %s: tensor<" + g.scales + "xf32>" +
+                         (zeros.empty() ? "" : ", %z: tensor<" + zeros + ">") + ") -> tensor<" + g.result + "xf32>",
+                     std::string("%r = train.unpack ") + g.code + " %b, %s " + (zeros.empty() ? "" : "minus %z ") +
+                         "block = 0 shape = [" + g.shape + "] strides = [" + g.strides + "] {" + g.grid + "} : (" +
+                         types + ") -> tensor<" + g.result + "xf32>",
+                     Types::None,
+                     zeros.ends_with("f32") ? std::vector<Range>{{0, 255}, {-2, 2}, {-3, 9}}
+                     : zeros.empty()        ? std::vector<Range>{{0, 255}, {-2, 2}}
+                                            : std::vector<Range>{{0, 255}, {-2, 2}, {0, 255}},
+                     "%r",
+                     /*gradient=*/false});
+  }
+  cases.push_back(
+      {"unpack_grid_lookup",
+       "(%b: tensor<81xui8>, %s: tensor<12xf32>, %z: tensor<6xui8>, %i: tensor<2x3xi64>) -> tensor<2x3x40xf32>",
+       "%r = train.unpack uint4 %b, %s minus %z at %i block = 0 shape = [4, 40] strides = [40, 1] {blocks = "
+       "array<i64: 1, 16>, scaleStrides = array<i64: 3, 1>, zeroStrides = array<i64: 3, 1>} : (tensor<81xui8>, "
+       "tensor<12xf32>, tensor<6xui8>, tensor<2x3xi64>) -> tensor<2x3x40xf32>",
+       Types::None,
+       {{0, 255}, {-2, 2}, {0, 255}, {-4, 4}},
+       "%r",
+       /*gradient=*/false});
 }
 
 } // namespace tcc::test

@@ -372,8 +372,20 @@ Status makePlan(const std::vector<CompileOptions> &options, const std::string &p
 }
 
 /// Applies `--memory-budget` and `--device-memory` to one target.
-Status setMemory(CompileOptions &options, const std::string &budget, const std::string &deviceMemory) {
+Status setMemory(CompileOptions &options, const std::string &budget, const std::string &deviceMemory,
+                 const std::string &hostMemory) {
   const bool ownMemory = hasOwnMemory(options.target);
+  if (!hostMemory.empty()) {
+    if (!ownMemory)
+      return Status(fmt::format("--host-memory {}: {} has no memory of its own, so nothing is moved to the host; "
+                                "--memory-budget bounds all of its memory",
+                                hostMemory, options.target.empty() ? "a CPU" : options.target),
+                    StatusCode::Usage);
+    Expected<uint64_t> bytes = parseMemorySize("--host-memory", hostMemory);
+    if (!bytes)
+      return bytes.status();
+    options.hostBytes = *bytes;
+  }
   uint64_t wholeBytes = ownMemory ? 0 : tcc::machineMemoryBytes();
   if (!deviceMemory.empty()) {
     Expected<uint64_t> bytes = readDeviceMemory(deviceMemory, options);
@@ -402,7 +414,7 @@ Status setMemory(CompileOptions &options, const std::string &budget, const std::
 /// The options of each target. Error: two targets have the same name, or a memory limit does not apply to one of them.
 Expected<std::vector<CompileOptions>> forEachTarget(const CompileOptions &options,
                                                     const std::vector<std::string> &names, const std::string &budget,
-                                                    const std::string &deviceMemory) {
+                                                    const std::string &deviceMemory, const std::string &hostMemory) {
   std::vector<CompileOptions> all;
   const bool anyOwnMemory = std::any_of(names.begin(), names.end(), hasOwnMemory);
   const bool anyPtx = std::any_of(names.begin(), names.end(), isPtx);
@@ -413,7 +425,8 @@ Expected<std::vector<CompileOptions>> forEachTarget(const CompileOptions &option
     if (isPtx(name))
       one.ptxas = ptxas;
     const bool takesMemory = !anyOwnMemory || hasOwnMemory(name);
-    if (Status status = setMemory(one, budget, takesMemory ? deviceMemory : ""); !status.ok())
+    if (Status status = setMemory(one, budget, takesMemory ? deviceMemory : "", takesMemory ? hostMemory : "");
+        !status.ok())
       return status;
     for (size_t i = 0; i + 1 < all.size(); ++i)
       if (names[i] == name)
@@ -454,7 +467,7 @@ int compileCommand(int argc, char **argv) {
       "tcc");
   ModelArguments model;
   model.add(app, /*several=*/true);
-  std::string output, entries, timings, budget, deviceMemory, fit, suggestion;
+  std::string output, entries, timings, budget, deviceMemory, hostMemory, fit, suggestion;
   std::vector<std::string> targets;
   CompileOptions options;
   std::string cacheFolder, cacheSize;
@@ -476,6 +489,9 @@ int compileCommand(int argc, char **argv) {
       "--device-memory", deviceMemory,
       "memory of the CUDA card, for a --memory-budget in percent: 80GiB, or a card's name, which also sets the "
       "report's rates: a100, h100, h200, b200, l4, l40s, rtx4090, …");
+  app.add_option(
+      "--host-memory", hostMemory,
+      "limit on the memory of the host that a card's plan keeps values and state in, as 64GiB; default: none");
   app.add_option("--fit", fit, "batch: find the largest batch whose plan fits into --memory-budget")
       ->check(CLI::IsMember({"batch"}));
   app.add_option("--variants", options.variants,
@@ -565,7 +581,7 @@ int compileCommand(int argc, char **argv) {
     options.planFolder = target.parent_path().string();
     Profile profile;
     options.profile = &profile;
-    Expected<std::vector<CompileOptions>> all = forEachTarget(options, targets, budget, deviceMemory);
+    Expected<std::vector<CompileOptions>> all = forEachTarget(options, targets, budget, deviceMemory, hostMemory);
     if (!all)
       return printError(all.status());
     if (!fit.empty()) {

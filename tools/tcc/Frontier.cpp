@@ -29,18 +29,28 @@ nlohmann::ordered_json frontierJson(const plan::Plan &plan) {
   document["precision"] = precisionOf(plan);
   document["resident_bytes"] = plan::spaceBytes(plan, plan::RESIDENT);
   document["programs"] = nlohmann::ordered_json::object();
+  const uint64_t stateBytes = plan::spaceBytes(plan, plan::RESIDENT) + plan::spaceBytes(plan, plan::HOST_RESIDENT);
   for (const plan::Entry &entry : plan.entries()) {
-    nlohmann::ordered_json points = nlohmann::ordered_json::array();
+    nlohmann::ordered_json points = nlohmann::ordered_json::array(), onHost = points;
     uint64_t once = entry.frontier_size() ? entry.frontier(0).cost() : 0;
-    for (const plan::FrontierPoint &point : entry.frontier())
-      points.push_back(
-          {{"arena_bytes", point.transient_bytes()},
-           {"total_bytes", plan::spaceBytes(plan, plan::RESIDENT) + point.transient_bytes()},
-           {"cost", point.cost()},
-           {"lower_bound_cost", point.lower_bound_cost()},
-           {"extra_cost_fraction", once ? double(point.cost()) / double(once) - 1 : 0.0},
-           {"gap", point.lower_bound_cost() ? double(point.cost()) / double(point.lower_bound_cost()) - 1 : 0.0}});
+    for (const plan::FrontierPoint &point : entry.frontier()) {
+      nlohmann::ordered_json row = {
+          {"arena_bytes", point.transient_bytes()},
+          {"total_bytes", stateBytes - point.moved_state_bytes() + point.transient_bytes()},
+          {"cost", point.cost()},
+          {"lower_bound_cost", point.lower_bound_cost()},
+          {"extra_cost_fraction", once ? double(point.cost()) / double(once) - 1 : 0.0},
+          {"gap", point.lower_bound_cost() ? double(point.cost()) / double(point.lower_bound_cost()) - 1 : 0.0}};
+      if (const uint64_t bytes = point.host_bytes() + point.moved_state_bytes()) {
+        row["host_bytes"] = bytes;
+        onHost.push_back(std::move(row));
+      } else {
+        points.push_back(std::move(row));
+      }
+    }
     document["programs"][entry.name()] = {{"batch", entry.batch()}, {"points", points}};
+    if (!onHost.empty())
+      document["programs"][entry.name()]["points_with_host"] = onHost;
     for (const plan::Dim &dim : entry.dims())
       document["programs"][entry.name()]["dims"][dim.name()] = dim.value();
   }
@@ -48,22 +58,29 @@ nlohmann::ordered_json frontierJson(const plan::Plan &plan) {
 }
 
 void printFrontier(const plan::Plan &plan) {
+  const uint64_t stateBytes = plan::spaceBytes(plan, plan::RESIDENT) + plan::spaceBytes(plan, plan::HOST_RESIDENT);
   printResult("{} for {} in {}: {} of state, and for each program an arena of one of these sizes\n", plan.model(),
               plan.target(), precisionOf(plan), report::formatBytes(plan::spaceBytes(plan, plan::RESIDENT)));
   for (const plan::Entry &entry : plan.entries()) {
     const std::string shape = plan::shapeText(plan, entry);
-    printResult("\n{}{}\n{:>12} {:>12} {:>14} {:>12} {:>8}\n", entry.name(), shape.empty() ? "" : ": " + shape, "arena",
-                "in all", "extra work", "at least", "gap");
+    const bool anyOnHost = std::any_of(entry.frontier().begin(), entry.frontier().end(), [](const auto &point) {
+      return point.host_bytes() + point.moved_state_bytes() > 0;
+    });
+    printResult("\n{}{}\n{:>12} {:>12} {:>14} {:>12} {:>8}{}\n", entry.name(), shape.empty() ? "" : ": " + shape,
+                "arena", "in all", "extra time", "at least", "gap", anyOnHost ? "  on the host" : "");
     uint64_t once = entry.frontier_size() ? entry.frontier(0).cost() : 0;
     auto extra = [&](uint64_t cost) { return once ? 100.0 * (double(cost) / double(once) - 1) : 0.0; };
-    for (const plan::FrontierPoint &point : entry.frontier())
-      printResult("{:>12} {:>12} {:>12.2f} % {:>10.2f} % {:>6.2f} %\n", report::formatBytes(point.transient_bytes()),
-                  report::formatBytes(plan::spaceBytes(plan, plan::RESIDENT) + point.transient_bytes()),
+    for (const plan::FrontierPoint &point : entry.frontier()) {
+      const uint64_t onHost = point.host_bytes() + point.moved_state_bytes();
+      printResult("{:>12} {:>12} {:>12.2f} % {:>10.2f} % {:>6.2f} %{}\n", report::formatBytes(point.transient_bytes()),
+                  report::formatBytes(stateBytes - point.moved_state_bytes() + point.transient_bytes()),
                   extra(point.cost()), extra(point.lower_bound_cost()),
-                  100.0 * (double(point.cost()) / double(std::max<uint64_t>(point.lower_bound_cost(), 1)) - 1));
+                  100.0 * (double(point.cost()) / double(std::max<uint64_t>(point.lower_bound_cost(), 1)) - 1),
+                  onHost ? fmt::format(" {:>12}", report::formatBytes(onHost)) : "");
+    }
   }
-  printResult("\nExtra work: the time of recomputation on the nominal machine, as a share of the program's time.\n"
-              "`tcc --memory-budget BYTES` takes the cheapest row that fits beside the state.\n");
+  printResult("\nExtra time: of recomputation, and of waiting for transfers, on the nominal machine, as a share of the "
+              "program's time.\n`tcc --memory-budget BYTES` takes the cheapest row that fits beside the state.\n");
 }
 
 } // namespace

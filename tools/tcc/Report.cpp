@@ -123,6 +123,7 @@ ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &entry) {
     memory.peakBytes = plan::spaceBytes(plan, plan::RESIDENT) + std::max(live.front(), live.back());
   memory.lowerBoundBytes = memory.peakBytes;
   memory.recomputation = analyzeRecomputation(program, memory.lives);
+  memory.offload = analyzeOffload(plan, program);
   // Without recomputation both figures are equal.
   bool known = !memory.recomputation.tensors.empty() && program.without_recompute_bytes();
   memory.withoutRecomputeBytes =
@@ -191,6 +192,7 @@ void countKernels(Report &report) {
     if (trains)
       report.flopsPerStep += entry.flops() * double(found->second);
     addRecomputation(report.recomputation, program->recomputation, found->second);
+    addOffload(report.offload, program->offload, found->second);
     for (int step = 0; step < entry.instructions_size(); ++step) {
       const plan::Instruction &instruction = entry.instructions(step);
       std::string name = instructionName(instruction);
@@ -339,7 +341,8 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
     entry->programs.push_back(analyzeProgram(plan, program));
   }
   for (const plan::Variable &variable : plan.variables())
-    report.residentBytes[variable.role()] += plan::tensorBytes(variable.type()).value_or(0);
+    if (!plan::isOnHost(variable.arena()))
+      report.residentBytes[variable.role()] += plan::tensorBytes(variable.type()).value_or(0);
   // Other payloads are released once the weights are in the arena.
   report.hostBytes = planFileBytes;
   for (const plan::Payload &payload : plan.payloads())

@@ -65,6 +65,23 @@ struct Recomputation {
   double gap() const;           ///< how far the cost is above its bound
 };
 
+/// A value, or state, that is kept on the host.
+struct MovedValue {
+  std::string name; ///< of the node that makes a value, or of a variable
+  std::string program;
+  bool isState = false;
+  uint64_t bytes = 0;
+  uint64_t stores = 0, fetches = 0; ///< in one call of the program
+};
+
+/// What a card keeps on the host, in one program or in one update.
+struct Offload {
+  uint64_t storedBytes = 0, fetchedBytes = 0;
+  uint64_t transferNs = 0;        ///< of all transfers, by the plan's rate
+  uint64_t waitedNs = 0;          ///< of it, what is not beside other work
+  std::vector<MovedValue> values; ///< most bytes first
+};
+
 /// The memory of one program of the plan: a static shape and an order of instructions.
 struct ProgramMemory {
   std::string name; ///< as in the plan: step, accumulate_first, …
@@ -72,6 +89,7 @@ struct ProgramMemory {
   const plan::Entry *planned = nullptr;       ///< as in the plan
   emit::EntryLives lives;
   Recomputation recomputation;
+  Offload offload;
   uint64_t arenaBytes = 0;            ///< bytes that packing takes of the transient arena
   uint64_t peakBytes = 0;             ///< most that is live at once, resident arena included
   uint64_t lowerBoundBytes = 0;       ///< no placement of this order takes less, resident arena included
@@ -118,7 +136,7 @@ struct Report {
   uint32_t variant = 0;    ///< the variant that is reported, of a plan with several (docs/guide/report.md)
   uint64_t arenaBytes = 0; ///< transient bytes that trun allocates
   std::vector<EntryMemory> entries;
-  std::map<plan::VariableRole, uint64_t> residentBytes; ///< by role, padding left out
+  std::map<plan::VariableRole, uint64_t> residentBytes; ///< by role, padding and the host's state left out
   runtime::HostMemory hostMemory;                       ///< part of hostBytes: what a run of the plan allocates there
   uint64_t hostBytes = 0;                               ///< that of `process`, else header and code of the plan
   std::optional<ProcessMemory> process;                 ///< measured on this machine; none: only the plan is known
@@ -127,6 +145,7 @@ struct Report {
   double flopsPerStep = 0;        ///< of one update; 0 where the plan does not train
   std::map<std::string, uint64_t> calls; ///< how often each program of `counted` runs
   Recomputation recomputation;    ///< in the programs of `counted`
+  Offload offload;                ///< likewise
 
   /// The program with the largest peak (the first of equals); null for a plan without entries.
   const ProgramMemory *largest() const;
@@ -138,6 +157,13 @@ struct Report {
 /// `plan` must outlive the report. `planFileBytes`: size of its file. A program that `variant` lacks is taken from the
 /// first variant that has it.
 Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t variant = 0);
+
+/// The transfers of a program whose buffers are valid; their sum over programs.
+Offload analyzeOffload(const plan::Plan &plan, const plan::Entry &program);
+void addOffload(Offload &sum, const Offload &program, uint64_t calls);
+nlohmann::ordered_json offloadJson(const Report &report);
+/// Empty if nothing is kept on the host.
+std::string offloadText(const Report &report);
 
 /// "matmul panels", "k1234…", "fill": the code that an instruction runs.
 std::string instructionName(const plan::Instruction &instruction);

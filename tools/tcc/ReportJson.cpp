@@ -38,7 +38,7 @@ Json buffersOf(const ProgramMemory &program) {
                     {"first", buffer.first()},
                     {"last", buffer.last()},
                     {"why_alive", buffer.why_alive()},
-                    {"arena", buffer.arena() == plan::RESIDENT ? "resident" : "transient"},
+                    {"arena", plan::kSpaceNames[size_t(buffer.arena())]},
                     {"purpose", purposeName(program.lives.buffers[size_t(id)].purpose)}});
   }
   return rows;
@@ -51,6 +51,8 @@ Json frontierOf(const ProgramMemory &program) {
                     {"arena_bytes", point.transient_bytes()},
                     {"cost_ns", point.cost()},
                     {"lower_bound_cost_ns", point.lower_bound_cost()},
+                    {"host_bytes", point.host_bytes() + point.moved_state_bytes()},
+                    {"moved_state_bytes", point.moved_state_bytes()},
                     {"chosen", point.chosen()}});
   return rows;
 }
@@ -97,7 +99,8 @@ Json memoryOf(const Report &report, bool details) {
   memory["host_bytes"] = report.hostBytes;
   memory["host"] = {{"averages", report.hostMemory.averages},
                     {"staging", report.hostMemory.staging},
-                    {"loader", report.hostMemory.loader}};
+                    {"loader", report.hostMemory.loader},
+                    {"kept_for_card", report.hostMemory.kept}};
   memory["library_bytes"] = report.process ? report.process->libraryBytes : 0;
   memory["process_bytes"] = report.process ? report.process->processBytes : 0;
   memory["budget_bytes"] = plan.budget_bytes() ? Json(plan.budget_bytes()) : Json(nullptr);
@@ -256,6 +259,7 @@ Json reportJson(const Report &report, bool details) {
   if (Json communication = communicationJson(report); !communication.is_null())
     result["communication"] = std::move(communication);
   result["recompute"] = recomputeOf(report.recomputation);
+  result["offload"] = offloadJson(report);
   result["attention"] = attentionJson(plan);
   result["stop_gradient"] = stopsJson(plan);
   result["zero_fill"] = zeroFill(plan);

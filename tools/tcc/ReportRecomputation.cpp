@@ -34,11 +34,11 @@ int32_t lastReader(const plan::Entry &program, const emit::EntryLives &lives, in
 
 Recomputation analyzeRecomputation(const plan::Entry &program, const emit::EntryLives &lives) {
   Recomputation result;
+  result.cost = program.cost();
   std::map<std::string, int32_t> executed;
   for (int32_t i = 0; i < program.instructions_size(); ++i) {
     const plan::Instruction &instruction = program.instructions(i);
     std::string key = callKey(instruction);
-    result.cost += instruction.cost();
     if (!instruction.recompute()) {
       result.flopsOnce += instruction.flops();
       // A gradient at the same nodes may be a product of the same shape.

@@ -67,6 +67,8 @@ std::string memoryText(const Report &report) {
               "no placement of this order of instructions takes less"});
   }
   std::string host = "the plan as objects, loaded code, threads";
+  if (report.hostMemory.kept)
+    host += fmt::format(", kept for the card {}", formatBytes(report.hostMemory.kept));
   if (report.hostMemory.averages)
     host += fmt::format(", averages {}", formatBytes(report.hostMemory.averages));
   if (report.hostMemory.staging)
@@ -152,20 +154,25 @@ std::string recomputeText(const Report &report) {
 
 std::string frontierText(const Report &report) {
   const plan::Plan &plan = *report.plan;
+  const uint64_t stateBytes = plan::spaceBytes(plan, plan::RESIDENT) + plan::spaceBytes(plan, plan::HOST_RESIDENT);
+  auto hostText = [](const plan::FrontierPoint &point) {
+    const uint64_t bytes = point.host_bytes() + point.moved_state_bytes();
+    return bytes ? formatBytes(bytes) : std::string("-");
+  };
   std::string text;
   for (const EntryMemory &entry : report.entries)
     for (const ProgramMemory &program : entry.programs) {
       if (program.program->frontier_size() < 2)
         continue; // nothing to choose from
       text += fmt::format("\nfrontier of {}: packed plans from no recomputation to least memory\n", program.name);
-      Table table(">>>>>><", {"trun allocates", "arena", "cost", "", "lower bound", "gap", ""});
+      Table table(">>>>>>><", {"trun allocates", "arena", "on the host", "cost", "", "lower bound", "gap", ""});
       uint64_t least = 0;
       for (const plan::FrontierPoint &point : program.program->frontier())
         least = least ? std::min(least, point.cost()) : point.cost();
       for (const plan::FrontierPoint &point : program.program->frontier()) {
         uint64_t bound = point.lower_bound_cost();
-        table.add({formatBytes(plan::spaceBytes(plan, plan::RESIDENT) + point.transient_bytes()),
-                   formatBytes(point.transient_bytes()), timeText(point.cost()),
+        table.add({formatBytes(stateBytes - point.moved_state_bytes() + point.transient_bytes()),
+                   formatBytes(point.transient_bytes()), hostText(point), timeText(point.cost()),
                    least ? "+" + percentText(double(point.cost()) / double(least) - 1) : "",
                    bound ? timeText(bound) : "-", bound ? percentText(double(point.cost()) / double(bound) - 1) : "-",
                    point.chosen() ? "this plan" : ""});
@@ -458,8 +465,8 @@ std::string reportText(const Report &report) {
   const plan::Plan &plan = *report.plan;
   const bool isForCard = plan::runsOnGrids(plan);
   return summaryText(report) + (isForCard ? cardText(report) : workersText(report)) + communicationText(report) +
-         buffersText(report) + recomputeText(report) + frontierText(report) + parametersText(report) + stopsText(plan) +
-         attentionText(plan) + zeroFillText(plan) + kernelsText(report);
+         buffersText(report) + recomputeText(report) + offloadText(report) + frontierText(report) +
+         parametersText(report) + stopsText(plan) + attentionText(plan) + zeroFillText(plan) + kernelsText(report);
 }
 
 } // namespace tcc::report

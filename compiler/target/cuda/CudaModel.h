@@ -57,7 +57,8 @@ struct CudaModel {
                     .bytesPerNs = 2500,
                     .stateBytesPerNs = 2500,
                     .launchNs = 2000,
-                    .recomputeTime = 0}; // no recomputation without a budget: time on a card matters more than memory
+                    .hostBytesPerNs = 50, // PCIe 5.0, 16 lanes; not measured
+                    .recomputeTime = 0};  // no recomputation without a budget: time on a card matters more than memory
   /// Rates measured on an H200 (docs/measurements/device-runs.md): products and convolutions of 16-bit factors,
   /// attention on tiles. f32 factors rounded to TF32 have half the rate; attention in f32, with three such products for
   /// one, a sixth.

@@ -213,7 +213,7 @@ public:
     able.attendsInOneOp = false; // in f32 one thread would compute a tile; products and softmax rows use warps
     able.attentionTiles = true;
     able.attentionCalls = kAttentionCalls;
-    able.readsNumbersEarly = true;
+    able.readsNumbersEarly = able.keepsOnHost = true;
     able.chunkBytes = model.chunkBytes;
     able.rowsToKernels = true;
     able.reductionUnits = model.reductionUnits;

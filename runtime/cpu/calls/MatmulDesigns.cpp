@@ -11,15 +11,25 @@ namespace tcc::runtime {
 using tiling::ceilDiv, tiling::roundUp;
 
 packed::CodeLayout codesOf(const plan::FourBits &layout) {
-  static constexpr std::array<float, 16> integers = [] {
-    std::array<float, 16> numbers{};
-    for (unsigned code = 0; code < numbers.size(); ++code)
-      numbers[code] = plan::int4Number(code);
-    return numbers;
-  }();
-  return {layout.code() == plan::FourBits::NF4 ? plan::kNf4Numbers.data() : integers.data(),
-          std::countr_zero(static_cast<uint64_t>(layout.block())), plan::bitOfCode(layout.code(), 0) != 0,
-          layout.strides(0), layout.strides(1)};
+  packed::CodeLayout codes{plan::numbersOf(layout.code()).data(), 0, plan::bitOfCode(layout.code(), 0) != 0,
+                           layout.strides(0), layout.strides(1)};
+  const plan::BlockGrid &grid = layout.grid();
+  if (!layout.has_grid()) {
+    codes.blockBits = std::countr_zero(static_cast<uint64_t>(layout.block()));
+    return codes;
+  }
+  using Zeros = packed::CodeGrid::Zeros;
+  const bool zeros = grid.zeros() != plan::BlockGrid::NONE;
+  codes.grid = {grid.blocks(0),
+                grid.blocks(1),
+                grid.scale_strides(0),
+                grid.scale_strides(1),
+                zeros ? grid.zero_strides(0) : 0,
+                zeros ? grid.zero_strides(1) : 0,
+                grid.zeros() == plan::BlockGrid::CODES ? Zeros::Codes
+                : zeros                                ? Zeros::Numbers
+                                                       : Zeros::None};
+  return codes;
 }
 
 PackedDesign::PackedDesign(const MatmulShape &shape, const MatmulTiling &tiling, bool accumulate)
@@ -73,9 +83,8 @@ Status checkImplementation(const Call &call, const MatmulShape &s, const MatmulT
   if (call.has_four_bits()) {
     const plan::FourBits &b = call.four_bits();
     if (call.implementation() != Call::PANELS || s.batch != 1 || call.accumulate() || call.rounds_b() ||
-        !plan::isBlockOfFourBits(b.block()) || !plan::codeCount(b) || b.dims_size() != 2 || b.dims(0) != s.k ||
-        b.dims(1) != s.n || (b.strides(0) != 1 && b.strides(1) != 1) ||
-        (b.code() != plan::FourBits::NF4 && b.code() != plan::FourBits::INT4))
+        !plan::isWellFormed(b) || b.dims_size() != 2 || b.dims(0) != s.k || b.dims(1) != s.n ||
+        (b.strides(0) != 1 && b.strides(1) != 1))
       return error("no matmul call reads a matrix in 4 bits of this layout");
   }
   bool whole = t.tileM == s.m && t.blockK == s.k;

@@ -27,7 +27,9 @@ struct PackedDesign {
   MatmulTiling tiling;
   packed::Elements elements, elementsOfB; ///< B's as stored: elements to be rounded are f32
   bool accumulate;                        ///< C holds the addend
-  std::optional<packed::CodeLayout> codes; ///< B is stored in 4 bits; its scales are the operand behind it
+  std::optional<packed::CodeLayout> codes; ///< B is stored in 4 bits; its scales and zero points are the operands
+                                           ///< behind it
+  bool hasZeros() const { return codes && codes->grid && codes->grid->zeros != packed::CodeGrid::Zeros::None; }
   // A worker's slot: panels of A, two panels of B, and sums of a tile that C cannot hold between blocks of K.
   uint64_t offsetB = 0, offsetSums = 0, slotBytes = 0;
 

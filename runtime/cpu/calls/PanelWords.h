@@ -8,6 +8,7 @@
 #define TCC_RUNTIME_CPU_CALLS_PANELWORDS_H
 
 #include <cstdint>
+#include <optional>
 
 namespace tcc::runtime::packed {
 
@@ -43,13 +44,21 @@ struct Source {
   Elements elements;
 };
 
+/// Along K and along the columns: extents of a block, and distances of the scales and zero points of adjacent blocks.
+struct CodeGrid {
+  enum class Zeros { None, Codes, Numbers }; ///< Numbers: f32
+  int64_t kBlock, columnBlock, kScale, columnScale, kZero, columnZero;
+  Zeros zeros;
+};
+
 /// A matrix that is stored in 4 bits (runtime/plan/FourBits.h): the distances of its codes along K and from one column
 /// to the next, of which one is 1.
 struct CodeLayout {
   const float *numbers; ///< that the 16 codes stand for
-  int blockBits;        ///< 2^blockBits codes share a scale
+  int blockBits;        ///< without a grid: 2^blockBits codes share a scale
   bool upperFirst;      ///< the first code of a byte is in its upper half
   int64_t kStride, columnStride;
+  std::optional<CodeGrid> grid = std::nullopt; ///< scales belong to blocks of the matrix, not of the codes
 };
 
 /// Columns that are adjacent in memory, and the offset of the first in elements.

@@ -26,6 +26,7 @@ using CUstream = struct CUstream_st *;
 using CUevent = struct CUevent_st *;
 using CUgraph = struct CUgraph_st *;
 using CUgraphExec = struct CUgraphExec_st *;
+using CUhostFn = void (*)(void *data);
 
 struct CUuuid {
   char bytes[16];
@@ -153,6 +154,8 @@ inline constexpr unsigned kMemHostAllocPortable = 1;
   X(streamDestroy, cuStreamDestroy_v2, (CUstream stream))                                                              \
   X(streamSynchronize, cuStreamSynchronize, (CUstream stream))                                                         \
   X(streamQuery, cuStreamQuery, (CUstream stream))                                                                     \
+  /* `function` must not call the driver */                                                                            \
+  X(launchHostFunc, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data))                                \
   X(streamWaitEvent, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                              \
   X(eventCreate, cuEventCreate, (CUevent *event, unsigned flags))                                                      \
   X(eventDestroy, cuEventDestroy_v2, (CUevent event))                                                                  \

@@ -60,3 +60,16 @@ case("GroupQueryAttention", F(1, 1, 32), F(1, 1, 16), F(1, 1, 16), F(1, 2, 4, 8)
      name="past", **GROUPED)
 case("Trilu", F(3, 4), upper=Each(..., 0), name="ms", **MS)
 case("ExpandDims", F(3, 4), S(1, np.int32), name="ms", **MS)
+
+# Weights in 4 bits: 3 features of 40 inputs in blocks of 16, whose last one is padded, so that a row has 24 bytes.
+CODES, SCALES = S((np.arange(72) * 37 % 256).reshape(3, 3, 8), np.uint8), S(np.linspace(-0.4, 0.5, 9).reshape(3, 3), np.float32)
+NBITS = {"K": 40, "N": 3, "bits": 4, "block_size": 16}
+case("MatMulNBits", F(2, 4, 40), CODES, SCALES, name="symmetric", **NBITS, **MS)
+case("MatMulNBits", F(5, 40), CODES, SCALES, S([[0x5a, 3], [0xf0, 9], [0x81, 0]], np.uint8), name="zero points", **NBITS, **MS)
+case("MatMulNBits", F(5, 40), CODES, SCALES, S(np.linspace(4, 9, 9).reshape(3, 3), np.float32), None, F(3), name="zero points in f32, bias",
+     **NBITS, **MS)
+TABLE, STEPS = S((np.arange(7 * 24) * 53 % 256).reshape(7, 24), np.uint8), S(np.linspace(-0.4, 0.5, 21).reshape(7, 3), np.float32)
+case("GatherBlockQuantized", TABLE, IV([[0, 6, -1], [3, 3, 2]]), STEPS, name="two in a byte", differentiable=False, bits=4, block_size=16,
+     quantize_axis=1, gather_axis=0, **MS)
+case("GatherBlockQuantized", TABLE, IV([[0, 6, -1], [3, 3, 2]]), STEPS, S((np.arange(14) * 91 % 256).reshape(7, 2), np.uint8),
+     name="two in a byte, zero points", differentiable=False, bits=4, block_size=16, quantize_axis=1, gather_axis=0, **MS)

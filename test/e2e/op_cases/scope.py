@@ -3,7 +3,7 @@
 NO_DERIVATIVE = {
     "booleans": ["And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"],
     "integers": ["ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "DynamicQuantizeLinear",
-                 "NonMaxSuppression",
+                 "GatherBlockQuantized", "NonMaxSuppression",
                  "NonZero", "QuantizeLinear", "SequenceLength", "Shape", "Size", "TfIdfVectorizer"],
     "the bits of a number": ["BitCast"],
     "one-hot, constant between ties": ["Hardmax"],

@@ -86,8 +86,9 @@ protected:
     return values.back();
   }
   api::CUgraphExec capture(const std::vector<Step> &steps) {
-    auto graph = captureSteps(steps, 0, steps.size(), driver, stream, communication, ranks.get(),
-                              [](size_t i) { return std::to_string(i); });
+    const EntryStreams streams{.main = stream, .communication = communication};
+    auto graph =
+        captureSteps(steps, 0, steps.size(), driver, streams, ranks.get(), [](size_t i) { return std::to_string(i); });
     EXPECT_TRUE(graph) << graph.message();
     graphs.push_back(graph ? *graph : nullptr);
     return graphs.back();

@@ -64,6 +64,20 @@ TCC_ENTRY cuStreamQuery(CUstream stream) {
   return d.fail(d.queue.finish(one->tail)); // nothing is left to run; records that the host knows this
 }
 
+TCC_ENTRY cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data) {
+  TCC_BEGIN;
+  if (!function)
+    return d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE, "cuLaunchHostFunc: no function");
+  Task task;
+  task.what = "cuLaunchHostFunc";
+  task.readsHost = true;
+  task.run = [=](uint32_t) -> std::optional<Fault> {
+    function(data);
+    return std::nullopt;
+  };
+  return d.enqueue(stream, std::move(task), "cuLaunchHostFunc");
+}
+
 TCC_ENTRY cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   TCC_BEGIN;
   Stream *one = d.stream(stream);

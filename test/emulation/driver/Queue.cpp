@@ -92,7 +92,8 @@ WorkId Queue::add(const Task &task, std::vector<WorkId> after) {
     entry.hasDigest = true;
   }
   auto readsPinned = [&](const Task &other) {
-    return other.pinnedFrom && overlap(other.pinnedFrom, other.pinnedBytes, task.pinnedTo, task.pinnedBytes);
+    return other.readsHost ||
+           (other.pinnedFrom && overlap(other.pinnedFrom, other.pinnedBytes, task.pinnedTo, task.pinnedBytes));
   };
   if (task.pinnedTo && !isPending(readsPinned))
     std::memset(task.pinnedTo, 0xff, task.pinnedBytes);

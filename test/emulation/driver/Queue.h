@@ -24,6 +24,7 @@ struct Task {
   const void *pinnedFrom = nullptr; ///< pinned host memory that it reads when it runs
   void *pinnedTo = nullptr;         ///< pinned host memory that it writes when it runs
   uint64_t pinnedBytes = 0;
+  bool readsHost = false;      ///< a function of the host, which may read any pinned memory
   const void *owner = nullptr; ///< the module whose kernel it runs
   /// Set for collectives: whether another rank waits in this one. A collective never runs by chance.
   std::function<bool()> isAwaited;

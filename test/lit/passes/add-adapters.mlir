@@ -144,3 +144,28 @@ func.func @forward(%x: tensor<1x3x8x8xf32>, %i: tensor<2xi64>) -> (tensor<1x4x4x
   %e = train.gather %t, %i axis = 0 : (tensor<4x4xf32>, tensor<2xi64>) -> tensor<2x4xf32>
   return %y, %e : tensor<1x4x4x6xf32>, tensor<2x4xf32>
 }
+
+// -----
+
+// A matrix that the file stores in 4 bits is adapted behind its unpacking; its bytes stay as they are, whatever adapter.base.
+// CHECK: train.adapters = [{a = "fc.lora_A.weight", b = "fc.lora_B.weight", dims = array<i64: 4, 32>, input_first = false, not_peft = "", of = "fc.weight"}]
+// CHECK: train.variable @fc.weight : tensor<4x1x16xui8> {role = "frozen"}
+// CHECK: train.variable @fc.lora_A.weight : tensor<2x32xf32>
+// CHECK: train.variable @fc.lora_B.weight : tensor<4x2xf32>
+// CHECK: %[[Y:.*]] = train.matmul %arg0, %{{.*}} {transB = true} : (tensor<1x8x32xf32>, tensor<1x4x32xf32>)
+// CHECK: train.add %[[Y]]
+// NF4: train.variable @fc.weight : tensor<4x1x16xui8> {role = "frozen"}
+train.variable @norm : tensor<4xf32> {role = "parameter"}
+train.variable @table : tensor<4x4xf32> {role = "parameter"}
+train.variable @fc.weight : tensor<4x1x16xui8> {role = "frozen"}
+func.func @forward(%x: tensor<1x8x32xf32>, %i: tensor<2xi64>) -> (tensor<1x8x4xf32>, tensor<2x4xf32>) {
+  %q = train.read @fc.weight : tensor<4x1x16xui8>
+  %b = train.reshape %q : tensor<4x1x16xui8> -> tensor<64xui8>
+  %s = train.constant dense<0.5> : tensor<4xf32>
+  %w = train.unpack int4 %b, %s block = 0 shape = [4, 32] strides = [32, 1] {blocks = array<i64: 1, 32>, scaleStrides = array<i64: 1, 1>} : (tensor<64xui8>, tensor<4xf32>) -> tensor<4x32xf32>
+  %v = train.reshape %w : tensor<4x32xf32> -> tensor<1x4x32xf32>
+  %y = train.matmul %x, %v {transB = true} : (tensor<1x8x32xf32>, tensor<1x4x32xf32>) -> tensor<1x8x4xf32>
+  %t = train.read @table : tensor<4x4xf32>
+  %e = train.gather %t, %i axis = 0 : (tensor<4x4xf32>, tensor<2xi64>) -> tensor<2x4xf32>
+  return %y, %e : tensor<1x8x4xf32>, tensor<2x4xf32>
+}

@@ -66,3 +66,31 @@ func.func @rounded(%x: tensor<1x64x48xbf16> {train.name = "x"}, %q: tensor<768xu
   %z = train.matmul %h, %u {transB = true} : (tensor<1x64x48xf32>, tensor<1x32x48xf32>) -> tensor<1x64x32xf32>
   return %y, %d, %z : tensor<1x64x32xbf16>, tensor<1x64x48xf32>, tensor<1x64x32xf32>
 }
+
+// Blocks, scales and zero points of a file's matrix [n, k] follow its transposition.
+// CHECK-LABEL: func.func @grid
+// CHECK-NOT: train.unpack
+// CHECK: train.matmul_unpack uint4 %arg0, %arg1, %arg2 minus %arg3 block = 0 strides = [1, 64] {blocks = array<i64: 32, 1>, scaleStrides = array<i64: 1, 2>, train.call{{.*}}, zeroStrides = array<i64: 1, 2>}
+// CHECK: train.matmul_unpack uint4 %arg4, %arg1, %arg2 minus %arg3 block = 0 strides = [64, 1] {blocks = array<i64: 1, 32>, scaleStrides = array<i64: 2, 1>, train.call{{.*}}, zeroStrides = array<i64: 2, 1>}
+func.func @grid(%x: tensor<1x64x48xf32> {train.name = "x"}, %q: tensor<1024xui8> {train.variable = "w"}, %s: tensor<64xf32> {train.variable = "s"},
+                %z: tensor<32xui8> {train.variable = "z"}, %g: tensor<1x64x32xf32> {train.name = "g"})
+    -> (tensor<1x64x32xf32> {train.name = "y"}, tensor<1x64x48xf32> {train.name = "d"}) attributes {train.entry = "gradients"} {
+  %w = train.unpack uint4 %q, %s minus %z block = 0 shape = [32, 48] strides = [64, 1] {blocks = array<i64: 1, 32>, scaleStrides = array<i64: 2, 1>, zeroStrides = array<i64: 2, 1>} : (tensor<1024xui8>, tensor<64xf32>, tensor<32xui8>) -> tensor<32x48xf32>
+  %v = train.reshape %w : tensor<32x48xf32> -> tensor<1x32x48xf32>
+  %y = train.matmul %x, %v {transB = true} : (tensor<1x64x48xf32>, tensor<1x32x48xf32>) -> tensor<1x64x32xf32>
+  %d = train.matmul %g, %v : (tensor<1x64x32xf32>, tensor<1x32x48xf32>) -> tensor<1x64x48xf32>
+  return %y, %d : tensor<1x64x32xf32>, tensor<1x64x48xf32>
+}
+
+// A product in bf16 rounds the values of such a matrix, too.
+// CHECK-LABEL: func.func @rounded_grid
+// CHECK-NOT: train.unpack
+// CHECK: train.matmul_unpack uint4 %arg0, %arg1, %arg2 minus %arg3 block = 0 strides = [1, 64] {blocks = array<i64: 32, 1>, {{.*}} -> tensor<1x64x32xbf16>
+func.func @rounded_grid(%x: tensor<1x64x48xbf16> {train.name = "x"}, %q: tensor<1024xui8> {train.variable = "w"}, %s: tensor<64xf32> {train.variable = "s"},
+                        %z: tensor<64xf32> {train.variable = "z"}) -> (tensor<1x64x32xbf16> {train.name = "y"}) attributes {train.entry = "gradients"} {
+  %w = train.unpack uint4 %q, %s minus %z block = 0 shape = [32, 48] strides = [64, 1] {blocks = array<i64: 1, 32>, scaleStrides = array<i64: 2, 1>, zeroStrides = array<i64: 2, 1>} : (tensor<1024xui8>, tensor<64xf32>, tensor<64xf32>) -> tensor<32x48xf32>
+  %n = train.cast %w : tensor<32x48xf32> -> tensor<32x48xbf16>
+  %v = train.reshape %n : tensor<32x48xbf16> -> tensor<1x32x48xbf16>
+  %y = train.matmul %x, %v {transB = true} : (tensor<1x64x48xbf16>, tensor<1x32x48xbf16>) -> tensor<1x64x32xbf16>
+  return %y : tensor<1x64x32xbf16>
+}

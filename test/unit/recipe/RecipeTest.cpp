@@ -182,7 +182,7 @@ TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
   EXPECT_EQ(
       problem("a = 1\n[optimizer]\n"),
       "recipe.toml:1:1: unknown key a; a recipe has the tables adapter, checkpoint, compiler, data, evaluate, loss, "
-      "model, optimizer, parallel, phase, predict, schedule, stage, train");
+      "model, offload, optimizer, parallel, phase, predict, schedule, stage, train");
   EXPECT_EQ(problem("[train]\n  lr = 1\n"), "recipe.toml:2:3: unknown key train.lr; the nearest known one is optimizer.lr");
   EXPECT_THAT(problem("[optimiser]\nlr = 1\n"), HasSubstr("recipe.toml:1:2: unknown key optimiser; the nearest known one is [optimizer]"));
   EXPECT_EQ(problem("", {"train.sed=1"}), "--set: unknown key train.sed; the nearest known one is train.seed");

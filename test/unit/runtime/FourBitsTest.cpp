@@ -148,6 +148,62 @@ TEST(FourBits, BlocksRunAlongRows) {
     }
 }
 
+/// A matrix [3, 5] with blocks of two columns: scales and zero points are those of a grid [3, 3], and codes count from
+/// −8, from 0 or in two's complement.
+TEST(FourBits, GridsHaveZeroPoints) {
+  FourBits layout;
+  layout.mutable_dims()->Add(3);
+  layout.mutable_dims()->Add(5);
+  for (int64_t stride : {6, 1})
+    layout.add_strides(stride);
+  plan::BlockGrid &grid = *layout.mutable_grid();
+  for (int64_t value : {1, 2})
+    grid.add_blocks(value);
+  for (int64_t stride : {3, 1})
+    grid.add_scale_strides(stride);
+  const std::vector<uint8_t> bytes = {0x21, 0x43, 0x95, 0xfe, 0x07, 0x88, 0x10, 0x32, 0x54};
+  const std::vector<float> scales = {1, 2, 3, -1, 0.5F, 4, 10, 20, 30};
+  auto read = [&](std::span<const std::byte> zeros) {
+    EXPECT_TRUE(plan::isWellFormed(layout));
+    const auto wide = plan::widenFourBits(std::as_bytes(std::span(bytes)), bytesOf(scales), layout, plan::F32, zeros);
+    std::vector<float> values;
+    for (size_t i = 0; i < 15; ++i)
+      values.push_back(static_cast<float>(plan::floatElement(wide.data(), plan::F32, i)));
+    return values;
+  };
+  layout.set_code(FourBits::UINT4);
+  EXPECT_EQ(read({}), (std::vector<float>{1, 2, 6, 8, 15, -14, -15, 3.5F, 0, 32, 0, 10, 40, 60, 120}));
+  layout.set_code(FourBits::INT4);
+  EXPECT_EQ(read({})[4], (5 - 8) * 3);
+  layout.set_code(FourBits::SINT4);
+  EXPECT_EQ(read({})[5], 2);
+  // Zero points in codes, of which each row begins a byte, and in numbers.
+  grid.set_zeros(plan::BlockGrid::CODES);
+  EXPECT_FALSE(plan::isWellFormed(layout));
+  for (int64_t stride : {4, 1})
+    grid.add_zero_strides(stride);
+  layout.set_code(FourBits::UINT4);
+  EXPECT_EQ(plan::zeroCount(layout), 11U);
+  const std::vector<uint8_t> zeros = {0x21, 0x03, 0x54, 0x06, 0x87, 0x09};
+  EXPECT_EQ(read(std::as_bytes(std::span(zeros))),
+            (std::vector<float>{0, 1, 2, 4, 6, -10, -11, 1, -2.5F, 8, -70, -60, -120, -100, -150}));
+  EXPECT_EQ(read({}), std::vector<float>(15, 0.0F)) << "zero points are missing";
+  grid.set_zeros(plan::BlockGrid::NUMBERS);
+  grid.set_zero_strides(0, 3);
+  EXPECT_EQ(read(bytesOf({0.5F, 0, 0, 0, 0, 0, 0, 0, 1}))[0], 0.5F);
+  for (auto change :
+       {+[](FourBits &bad) { bad.mutable_grid()->set_blocks(1, 0); },
+        +[](FourBits &bad) { bad.mutable_grid()->add_blocks(1); },
+        +[](FourBits &bad) { bad.mutable_grid()->set_scale_strides(0, -1); },
+        +[](FourBits &bad) { bad.mutable_grid()->clear_zero_strides(); }, +[](FourBits &bad) { bad.set_block(32); },
+        +[](FourBits &bad) { bad.set_code(FourBits::NF4); },
+        +[](FourBits &bad) { bad.mutable_grid()->set_scale_strides(0, std::numeric_limits<int64_t>::max()); }}) {
+    FourBits bad = layout;
+    change(bad);
+    EXPECT_FALSE(plan::isWellFormed(bad)) << bad.ShortDebugString();
+  }
+}
+
 TEST(FourBits, RefusesWhatIsNotFiniteAndBadLayouts) {
   FourBits layout = layoutOf(FourBits::NF4, 32, {1, 2}, {0, 1});
   for (float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")})

@@ -1,6 +1,7 @@
 //===- MatmulTest.cpp - products against a naive sum in f64 --------------===//
 #include "LibraryFixture.h"
 #include "runtime/plan/FourBits.h"
+#include "test/support/FourBitGrids.h"
 
 #include <bit>
 #include <cmath>
@@ -129,6 +130,21 @@ TEST(Matmul, PanelsHaveTheSameBitsWithAvx2Alone) {
     }
 }
 
+/// Makes of f32 values bf16 ones in the same memory, two in the place of one.
+void narrowInPlace(Floats &values) {
+  for (size_t i = values.size(); i-- > 0;)
+    values[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(values[i]) & 0xffff0000U |
+                                     std::bit_cast<uint32_t>(values[i]) >> 16);
+}
+
+/// A call whose operand A is bf16 (`narrow`), and perhaps its result; B is in 4 bits, or f32 that the call rounds.
+void setTypes(plan::MatmulCall &call, bool narrow, bool narrowC, bool unpacks) {
+  call.set_dtype(narrow ? plan::BF16 : plan::F32);
+  call.set_result_dtype(narrowC ? plan::BF16 : plan::F32);
+  call.set_widened(narrow && !runtime::multipliesBf16(test::levelOfTest()));
+  call.set_rounds_b(narrow && !unpacks);
+}
+
 /// A product that unpacks 4 bits has the bits of the one with the widened matrix, in several tiles and blocks of K.
 TEST(Matmul, FourBitsHaveTheBitsOfTheWidenedMatrix) {
   for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(7, 5, 3), std::tuple(33, 17, 65), std::tuple(131, 259, 67),
@@ -148,15 +164,10 @@ TEST(Matmul, FourBitsHaveTheBitsOfTheWidenedMatrix) {
                                             std::as_bytes(std::span(packed->scales)), layout, plan::F32);
       std::memcpy(b.get(), wide.data(), wide.size());
       if (narrow)
-        for (size_t i = a.size(); i-- > 0;) // read as bf16: two in the place of one
-          a[i] =
-              std::bit_cast<float>(std::bit_cast<uint32_t>(a[i]) & 0xffff0000U | std::bit_cast<uint32_t>(a[i]) >> 16);
+        narrowInPlace(a);
       auto run = [&](bool unpacks) {
         plan::MatmulCall call = matmulCall(1, m, n, k, transA, false);
-        call.set_dtype(narrow ? plan::BF16 : plan::F32);
-        call.set_result_dtype(narrowC ? plan::BF16 : plan::F32);
-        call.set_widened(narrow && !runtime::multipliesBf16(test::levelOfTest()));
-        call.set_rounds_b(narrow && !unpacks);
+        setTypes(call, narrow, narrowC, unpacks);
         call.set_implementation(plan::MatmulCall::PANELS);
         call.set_tile_batch(1);
         call.set_tile_m(std::min(m, 48));
@@ -188,6 +199,56 @@ TEST(Matmul, FourBitsHaveTheBitsOfTheWidenedMatrix) {
       Floats unpacked = run(true), widened = run(false);
       EXPECT_EQ(std::memcmp(unpacked.get(), widened.get(), unpacked.size() * 4), 0)
           << m << " " << n << " " << k << " " << form;
+    }
+}
+
+/// The same for matrices of files, with scales and zero points of a grid.
+TEST(Matmul, GridsHaveTheBitsOfTheWidenedMatrix) {
+  std::mt19937 random(11);
+  for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(7, 5, 3), std::tuple(33, 17, 65), std::tuple(131, 259, 67),
+                         std::tuple(70, 130, 1100), std::tuple(48, 96, 256)})
+    for (int form = 0; form < 48; ++form) {
+      test::GridMatrix matrix = test::randomGrid(random, k, n);
+      const bool transA = form & 1, narrow = form & 2, narrowC = narrow && form & 4;
+      Floats a = randomFloats(static_cast<size_t>(m * k), 1), b(static_cast<size_t>(k * n));
+      const auto wide = matrix.widened();
+      std::memcpy(b.get(), wide.data(), wide.size());
+      if (narrow)
+        narrowInPlace(a);
+      auto run = [&](bool unpacks) {
+        plan::MatmulCall call = matmulCall(1, m, n, k, transA, false);
+        setTypes(call, narrow, narrowC, unpacks);
+        call.set_implementation(plan::MatmulCall::PANELS);
+        call.set_tile_batch(1);
+        call.set_tile_m(std::min(m, 48));
+        call.set_tile_n(std::min(n, 96));
+        call.set_chunk_k(k > 1000 ? 576 : k);
+        call.set_block_k(std::min(k, 256));
+        call.set_numerics(runtime::numericsOf(call.implementation()));
+        if (unpacks)
+          *call.mutable_four_bits() = matrix.layout;
+        auto needs = runtime::needsOf(call);
+        EXPECT_TRUE(needs.ok()) << needs.message();
+        Floats c(static_cast<size_t>(m * n)), scratch(needs->scratchBytes(1) / 4), partial(needs->partialBytes / 4 + 1);
+        auto made = runtime::prepare(call, test::levelOfTest(), scratchOf(*needs, 1), 1);
+        EXPECT_TRUE(made.ok()) << made.message();
+        runtime::WorkerScope scope;
+        runtime::ThreadPool pool(1);
+        std::vector<void *> pointers = {a.get()};
+        if (unpacks)
+          pointers.insert(pointers.end(), {matrix.bytes.data(), matrix.scales.data()});
+        else
+          pointers.push_back(b.get());
+        if (unpacks && matrix.hasZeros())
+          pointers.push_back(const_cast<void *>(matrix.zeros()));
+        pointers.insert(pointers.end(), {c.get(), partial.get()});
+        EXPECT_TRUE(runtime::runCall(**made, pool, pointers.data(), reinterpret_cast<char *>(scratch.get())));
+        EXPECT_TRUE(scratch.intact() && c.intact());
+        return c;
+      };
+      Floats unpacked = run(true), widened = run(false);
+      EXPECT_EQ(std::memcmp(unpacked.get(), widened.get(), unpacked.size() * 4), 0)
+          << m << " " << n << " " << k << " " << form << " " << matrix.layout.ShortDebugString();
     }
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/cpu/calls/CpuLevel.h"
 #include "runtime/cpu/calls/MatmulDesigns.h"
 #include "runtime/plan/FourBits.h"
+#include "test/support/FourBitGrids.h"
 
 #include <bit>
 #include <gtest/gtest.h>
@@ -250,9 +251,7 @@ std::string unpackedColumns(const Level &level, std::mt19937 &random, Elements e
     scale = std::uniform_real_distribution<float>(-2, 2)(random);
   const int64_t panel = (columns + 15) / 16 * 16 * words;
   Memory unpacked(random, panel), packed(random, panel);
-  const CodeLayout its = codesOf(layout);
-  level.unpack.unpackColumns(unpacked.asWords(),
-                             {codes.data(), scales.data(), its, first * its.kStride + column * its.columnStride},
+  level.unpack.unpackColumns(unpacked.asWords(), {codes.data(), scales.data(), nullptr, codesOf(layout), first, column},
                              elements, columns, left);
   const auto wide = tcc::plan::widenFourBits(std::as_bytes(std::span(codes)), std::as_bytes(std::span(scales)), layout,
                                              tcc::plan::F32);
@@ -272,6 +271,38 @@ std::string unpackedFloats(const Level &level, unsigned seed) {
 std::string unpackedRounded(const Level &level, unsigned seed) {
   std::mt19937 random(seed);
   return unpackedColumns(level, random, Elements::WideRounded);
+}
+
+/// The same for a matrix of a file, whose blocks are a grid.
+std::string unpackedGrid(const Level &level, std::mt19937 &random, Elements elements) {
+  const int64_t k = draw(random, 1, 90), n = draw(random, 1, 120), columns = draw(random, 1, std::min<int64_t>(n, 48)),
+                column = draw(random, 0, n - columns), first = draw(random, 0, k - 1), left = k - first,
+                words = wordsOf(left, elements);
+  const tcc::test::GridMatrix matrix = tcc::test::randomGrid(random, k, n);
+  const int64_t panel = (columns + 15) / 16 * 16 * words;
+  Memory unpacked(random, panel), packed(random, panel);
+  level.unpack.unpackColumns(
+      unpacked.asWords(),
+      {matrix.bytes.data(), matrix.scales.data(), matrix.zeros(), codesOf(matrix.layout), first, column}, elements,
+      columns, left);
+  const auto wide = matrix.widened();
+  level.packed.packColumns(packed.asWords(),
+                           {reinterpret_cast<const char *>(wide.data()) + (first * n + column) * 4, n, false, elements},
+                           columns, left);
+  const int64_t stride = (columns + 15) / 16 * 16;
+  for (int64_t w = 0; w < words; ++w)
+    std::fill_n(packed.asWords() + w * stride + columns, stride - columns, 0);
+  EXPECT_TRUE(unpacked.bytes() == packed.bytes())
+      << level.name << ", " << static_cast<int>(elements) << ": " << matrix.layout.ShortDebugString();
+  return unpacked.bytes();
+}
+std::string unpackedGridFloats(const Level &level, unsigned seed) {
+  std::mt19937 random(seed);
+  return unpackedGrid(level, random, Elements::F32);
+}
+std::string unpackedGridRounded(const Level &level, unsigned seed) {
+  std::mt19937 random(seed);
+  return unpackedGrid(level, random, Elements::WideRounded);
 }
 
 struct Kernel {
@@ -299,7 +330,9 @@ constexpr Kernel kKernels[] = {{"Packed", packedProduct},
                                {"Copies", copies},
                                {"Depthwise", depthwiseLines},
                                {"Unpacked", unpackedFloats},
-                               {"UnpackedRounded", unpackedRounded}};
+                               {"UnpackedRounded", unpackedRounded},
+                               {"UnpackedGrid", unpackedGridFloats},
+                               {"UnpackedGridRounded", unpackedGridRounded}};
 INSTANTIATE_TEST_SUITE_P(Kernels, ProductLevels, testing::ValuesIn(kKernels),
                          [](const auto &info) { return std::string(info.param.name); });
 
@@ -311,6 +344,7 @@ TEST(ProductLevels, PairsOfBf16AreUnpacked) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     unpackedColumns(levels().back(), random, Elements::Rounded);
+    unpackedGrid(levels().back(), random, Elements::Rounded);
   }
 }
 #endif

@@ -196,44 +196,25 @@ TEST(Spaces, EachHasItsAlignment) {
   }
 }
 
-TEST(Spaces, AThirdOneHoldsBuffersWithinItsSize) {
-  plan::Plan plan = makeTestPlan();
-  plan::MemorySpace &pinned = *plan.add_spaces();
-  pinned.set_name("pinned");
-  pinned.set_alignment(128);
-  pinned.set_bytes(256);
-  plan::Buffer &y = *plan.mutable_entries(0)->mutable_buffers(kY);
-  y.set_arena(static_cast<plan::Arena>(2));
-  y.set_offset(0);
-  for (const std::string &problem : plan::verifyPlan(plan))
-    ADD_FAILURE() << problem;
-  y.set_offset(128);
-  expectProblem(plan, {"'y'", "are not inside the pinned arena of 256 bytes"});
-  y.set_offset(64);
-  expectProblem(plan, {"'y'", "offset 64 is not a multiple of 128"});
-  // Two at once in one place.
-  y.set_offset(0);
-  plan::Buffer &x = *plan.mutable_entries(0)->mutable_buffers(kX);
-  x.set_arena(static_cast<plan::Arena>(2));
-  expectProblem(plan, {"'x'", "'y'", "overlap"});
-}
-
 TEST(Spaces, TheFirstTwoAreInEveryPlan) {
   plan::Plan plan = makeTestPlan();
   plan.mutable_spaces()->RemoveLast();
   expectProblem(plan, {"memory space 1 is not 'transient'"});
 }
 
-TEST(Spaces, NoDeviceHasAThirdYet) {
+TEST(Spaces, OnlyADeviceWithMemoryOfItsOwnKeepsSomeOnTheHost) {
   plan::Plan plan = makeTestPlan();
-  plan::MemorySpace &pinned = *plan.add_spaces();
-  pinned.set_name("pinned");
-  pinned.set_alignment(64);
+  addVariable(plan, "c", {16}, 0, 1)->set_arena(plan::HOST_RESIDENT);
+  plan::setSpaceBytes(plan, plan::HOST_RESIDENT, 64);
   plan::PlanWriter writer;
   writer.addPayload(kNoCode);
   auto bytes = writer.toBuffer(plan);
   ASSERT_TRUE(bytes.ok());
-  auto device = runtime::createDevice(open(bytes.take()), {.name = "null"});
+  plan::PlanReader reader = open(bytes.take());
+  auto device = runtime::createDevice(reader, {.name = "cpu"});
   ASSERT_FALSE(device.ok());
-  expectAll(device.message(), {"memory space 'pinned'"});
+  expectAll(device.message(), {"keeps memory of a card on the host", "has no memory of its own"});
+  auto null = runtime::createDevice(reader, {.name = "null"});
+  ASSERT_TRUE(null.ok()) << null.message();
+  EXPECT_EQ((*null)->hostBytes(), 64u);
 }

@@ -211,6 +211,27 @@ TEST(VerifierPromise, ProductsWithFourBits) {
   refused([&](plan::Plan &plan) { product(plan, 32, 16); }, {"a matrix in 4 bits that is not [k, n]"});
   refused([&](plan::Plan &plan) { product(plan, 16, 32).mutable_four_bits()->set_block(48); }, {"a matrix in 4 bits"});
   refused([&](plan::Plan &plan) { product(plan, 16, 32).set_accumulate(true); }, {"does more than multiply"});
+  // Zero points are one more operand; blocks without elements are no grid.
+  auto grid = [&](plan::Plan &plan, plan::BlockGrid::Zeros zeros) -> plan::BlockGrid & {
+    plan::FourBits &layout = *product(plan, 16, 32).mutable_four_bits();
+    layout.set_block(0);
+    plan::BlockGrid &blocks = *layout.mutable_grid();
+    blocks.set_zeros(zeros);
+    for (int64_t extent : {16, 1})
+      blocks.add_blocks(extent);
+    for (int64_t stride : {32, 1}) {
+      blocks.add_scale_strides(stride);
+      if (zeros != plan::BlockGrid::NONE)
+        blocks.add_zero_strides(stride);
+    }
+    return blocks;
+  };
+  refused([&](plan::Plan &plan) { grid(plan, plan::BlockGrid::NONE); }, {"matmul", "takes 4 operands"});
+  refused([&](plan::Plan &plan) { grid(plan, plan::BlockGrid::CODES); }, {"matmul", "takes 5 operands"});
+  refused([&](plan::Plan &plan) { grid(plan, plan::BlockGrid::NONE).set_blocks(0, 0); }, {"a matrix in 4 bits"});
+  refused([&](plan::Plan &plan) { grid(plan, plan::BlockGrid::CODES).clear_zero_strides(); }, {"a matrix in 4 bits"});
+  refused([&](plan::Plan &plan) { grid(plan, plan::BlockGrid::NUMBERS).set_zero_strides(0, -1); },
+          {"a matrix in 4 bits"});
 }
 
 TEST(VerifierPromise, Adapters) {
@@ -231,4 +252,12 @@ TEST(VerifierPromise, Adapters) {
   refused([&](plan::Plan &plan) { adapters(plan).mutable_list(0)->set_b("b"); }, {"'b' is no variable, or another"});
   refused([&](plan::Plan &plan) { adapters(plan).set_rank(0); }, {"adapters: rank 0"});
   refused([&](plan::Plan &plan) { adapters(plan).set_dropout(1); }, {"dropout 1"});
+  // Dims of its own are those of a matrix that bytes hold.
+  refused(
+      [&](plan::Plan &plan) {
+        plan::Adapter &adapter = *adapters(plan).mutable_list(0);
+        for (int64_t extent : {16, 32})
+          adapter.add_dims(extent);
+      },
+      {"adapter of 'w'", "does not hold a matrix in 4 bits"});
 }
