@@ -30,7 +30,8 @@ def ChunkRowsPass : Pass<"chunk-rows", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"maxBytes", "max-bytes", "int64_t", "0", "size of a chunk; a larger product is computed in chunks; 0: no chunks">,
-    Option<"minRows", "min-rows", "int64_t", "256", "least number of rows in a chunk">];
+    Option<"minRows", "min-rows", "int64_t", "256",
+           "least number of rows in a chunk; half as many where the matrix is unpacked from 4 bits">];
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 

@@ -53,13 +53,14 @@ def Train_MatMulUnpackOp : Train_Op<"matmul_unpack", [Pure, Train_NotDifferentia
   let summary = "product of [1, M, K] and a matrix that is stored in 4 bits";
   let description = [{
     `transA`: lhs is [1, K, M]. Element (k, n) of the matrix has the code number k·strides[0] + n·strides[1]; its value is
-    that of train.unpack, whose `blocks` and strides are along k and n here. select-kernels creates it if the target has a call that unpacks as it copies the matrix into
-    panels; the result has the bits of the product with the unpacked matrix.
+    that of train.unpack, whose `blocks` and strides are along k and n here, rounded to bf16 if lhs is bf16. select-kernels
+    creates it if the target has a call that unpacks as it copies the matrix into panels; the result has the bits of the
+    product with the unpacked matrix.
   }];
-  let arguments = !con((ins StaticShapeTensorOf<[F32]>:$lhs, StaticShapeTensorOf<[UI8]>:$bytes, StaticShapeTensorOf<[F32]>:$scales,
+  let arguments = !con((ins StaticShapeTensorOf<[F32, BF16]>:$lhs, StaticShapeTensorOf<[UI8]>:$bytes, StaticShapeTensorOf<[F32]>:$scales,
                             Optional<StaticShapeTensorOf<[UI8, F32]>>:$zeros, Train_FourBitCode:$code, I64Attr:$block,
                             DenseI64ArrayAttr:$strides, DefaultValuedAttr<BoolAttr, "false">:$transA), Train_BlockGrid);
-  let results = (outs StaticShapeTensorOf<[F32]>:$result);
+  let results = (outs StaticShapeTensorOf<[F32, BF16]>:$result);
   let assemblyFormat = [{
     $code $lhs `,` $bytes `,` $scales (`minus` $zeros^)? `block` `=` $block `strides` `=` $strides attr-dict `:` functional-type(operands, results)
   }];

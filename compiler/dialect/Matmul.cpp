@@ -254,6 +254,8 @@ LogicalResult MatMulUnpackOp::verify() {
   auto [batch, m, n, k] = sizesOf(*this);
   if (batch != 1 || shapeOf(getLhs()) != llvm::ArrayRef<int64_t>({1, getTransA() ? k : m, getTransA() ? m : k}))
     return emitOpError("needs one product of fitting shapes");
+  if (Type element = elementTypeOf(getResult()); element != elementTypeOf(getLhs()) && !element.isF32())
+    return emitOpError("needs a result of its factor's type, or f32");
   if (!fits(layoutOf(*this), getBytes(), getScales(), getZeros()))
     return emitOpError("reads another number of bytes, scales or zero points than its layout has");
   return success();
@@ -267,8 +269,8 @@ double MatMulUnpackOp::getFlops() {
 void MatMulUnpackOp::buildCall(plan::Instruction &instruction) {
   auto [batch, m, n, k] = sizesOf(*this);
   plan::MatmulCall &call = *instruction.mutable_matmul();
-  call.set_dtype(plan::F32);
-  call.set_result_dtype(plan::F32);
+  call.set_dtype(toPlan(elementTypeOf(getLhs())));
+  call.set_result_dtype(toPlan(elementTypeOf(getResult())));
   call.set_batch(batch);
   call.set_m(m);
   call.set_n(n);

@@ -41,6 +41,14 @@ int64_t rowsOfChunk(int64_t rows, int64_t bytes, int64_t maxBytes, int64_t minRo
   return rounded <= fitting ? rounded : even;
 }
 
+/// True for a matrix that is unpacked from 4 bits, perhaps cast or viewed.
+bool isUnpacked(Value matrix) {
+  Operation *op = matrix.getDefiningOp();
+  while (op && (isa<CastOp>(op) || op->hasTrait<View>()))
+    op = op->getOperand(0).getDefiningOp();
+  return isa_and_nonnull<UnpackOp>(op);
+}
+
 class ChunkWriter {
 public:
   ChunkWriter(RowRegion &region, Operation *product, int64_t chunkRows)
@@ -205,7 +213,9 @@ private:
     std::string size = llvm::formatv("{0:F1} MiB", double(bytes) / 0x1p20).str();
     for (int64_t dim : {1, 2}) {
       int64_t rows = shapeOf(product.getResult())[size_t(dim)];
-      int64_t each = rowsOfChunk(rows, bytes, maxBytes, minRows);
+      // A chunk reads an eighth of the bytes of a matrix in f32, and adds no gradient of it.
+      int64_t least = isUnpacked(dim == 1 ? product.getRhs() : product.getLhs()) ? minRows / 2 : minRows;
+      int64_t each = rowsOfChunk(rows, bytes, maxBytes, least);
       if (each >= rows)
         continue;
       RowRegionOrWhy found = findRowRegion(product, dim);

@@ -57,7 +57,7 @@ void readInPlace(func::FuncOp function, const target::Target &target) {
 struct CodesAlong {
   int64_t stride = 0, block = 1, scale = 0, zero = 0;
 };
-/// A matrix in 4 bits behind views.
+/// A matrix in 4 bits behind views, and behind a cast to bf16.
 struct Codes {
   UnpackOp unpack;
   llvm::SmallVector<CodesAlong> dims;
@@ -72,6 +72,10 @@ std::optional<Codes> codesOf(Value value) {
     }
     return codes;
   }
+  // The call rounds as the cast does; the product's other factor is bf16, too.
+  if (auto cast = value.getDefiningOp<CastOp>())
+    return elementTypeOf(value).isBF16() && elementTypeOf(cast.getInput()).isF32() ? codesOf(cast.getInput())
+                                                                                   : std::nullopt;
   Operation *view = value.getDefiningOp();
   auto reshape = dyn_cast_or_null<ReshapeOp>(view);
   auto transpose = dyn_cast_or_null<TransposeOp>(view);
@@ -106,8 +110,7 @@ std::optional<Codes> codesOf(Value value) {
 void readCodes(func::FuncOp function, const target::Target &target) {
   for (auto product : llvm::make_early_inc_range(function.getOps<MatMulOp>())) {
     std::optional<Codes> codes = codesOf(product.getRhs());
-    if (!codes || product.getAddend() || shapeOf(product.getRhs())[0] != 1 ||
-        !elementTypeOf(product.getResult()).isF32())
+    if (!codes || product.getAddend() || shapeOf(product.getRhs())[0] != 1)
       continue;
     CodesAlong k = codes->dims[1], n = codes->dims[2];
     if (product.getTransB())

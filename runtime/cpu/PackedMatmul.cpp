@@ -116,7 +116,7 @@ private:
     packed::unpackColumns(panel,
                           {reinterpret_cast<const uint8_t *>(tile.b), tile.scales, tile.zeros, *design.codes,
                            columns.at, tile.j0 + columns.column},
-                          columns.count, columns.k);
+                          design.elementsOfB, columns.count, columns.k);
   }
 
   void multiplyTile(const Tile &tile, char *slot) const {

@@ -36,8 +36,8 @@ void packColumnRuns(uint32_t *to, const Source &source, const ColumnRun *runs, i
   TCC_OF_THIS_MACHINE(kPacked).packColumnRuns(to, source, runs, runCount, columns, k);
 }
 
-void unpackColumns(uint32_t *to, const CodeSource &source, int64_t columns, int64_t k) {
-  TCC_OF_THIS_MACHINE(kUnpack).unpackColumns(to, source, columns, k);
+void unpackColumns(uint32_t *to, const CodeSource &source, Elements elements, int64_t columns, int64_t k) {
+  TCC_OF_THIS_MACHINE(kUnpack).unpackColumns(to, source, elements, columns, k);
 }
 
 Ahead packedDuring(uint32_t *to, const Source &source, int64_t columns, int64_t k, int64_t panels) {

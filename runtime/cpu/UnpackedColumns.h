@@ -1,8 +1,9 @@
 //===- UnpackedColumns.h - panels of a matrix in 4 bits ---------*- C++ -*-===//
 //
 // PackedMatmul.cpp copies columns of B into panels anyway; where B is stored in 4 bits (runtime/plan/FourBits.h), the
-// copy multiplies each code's number, less its block's zero point if there is one, by its block's scale, so that no
-// widened matrix is in memory. The words are those of the widened matrix, bit for bit, at every machine level.
+// copy multiplies each code's number, less its block's zero point if there is one, by its block's scale and, for
+// products in bf16, rounds it, so that no widened matrix is in memory. The words are those of the widened matrix, bit
+// for bit, at every machine level.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_UNPACKEDCOLUMNS_H
@@ -23,8 +24,9 @@ struct CodeSource {
   int64_t k, column;
 };
 
-/// Packs at most kColumns columns into one panel of f32, as packColumns does, for `k` elements of K.
-void unpackColumns(uint32_t *to, const CodeSource &source, int64_t columns, int64_t k);
+/// Packs at most kColumns columns into one panel, as packColumns does a matrix of `elements`, for `k` elements of K:
+/// F32, or values that are rounded to bf16 (Rounded, WideRounded).
+void unpackColumns(uint32_t *to, const CodeSource &source, Elements elements, int64_t columns, int64_t k);
 
 /// The function at one machine level (Vectors.h); ProductLevels.cpp calls the one of this machine.
 struct UnpackKernels {

@@ -123,6 +123,24 @@ TCC_INLINE Words roundToBf16(Floats value) {
   return _mm256_and_si256(rounded, _mm256_set1_epi32(static_cast<int>(0xffff0000)));
 }
 
+TCC_INLINE Words roundedWide(Floats value) { return roundToBf16(value); }
+
+// Pairs of bf16, which this level does not multiply.
+template <Elements E> TCC_INLINE Words pairsOf(Words first, Words /*second*/) {
+  static_assert(!isDotted(E));
+  return first;
+}
+template <Elements E> TCC_INLINE Words pairsAlong(Words first, Words /*second*/) {
+  static_assert(!isDotted(E));
+  return first;
+}
+template <Elements E>
+TCC_INLINE Words unpackPairs(const uint8_t * /*codes*/, bool /*upperFirst*/, const float * /*numbers*/,
+                             float /*scale*/) {
+  static_assert(!isDotted(E));
+  return zeroWords();
+}
+
 TCC_INLINE void storeRounded(void *to, Lanes lanes, Floats value) {
   __m256i words = _mm256_srli_epi32(roundToBf16(value), 16);
   words = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);

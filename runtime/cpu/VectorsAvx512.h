@@ -143,6 +143,35 @@ TCC_INLINE Words halvesPaired(Words halves) {
   return _mm512_permutexvar_epi16(order, halves);
 }
 
+/// Pairs of f32, rounded as above.
+template <Elements E> TCC_INLINE Words pairsOf(Words first, Words second) {
+  static_assert(isDotted(E));
+  return halvesPaired(rounded(asFloats(first), asFloats(second)));
+}
+/// The same of adjacent elements: those of `first`, then those of `second`.
+template <Elements E> TCC_INLINE Words pairsAlong(Words first, Words second) {
+  static_assert(isDotted(E));
+  return rounded(asFloats(first), asFloats(second));
+}
+
+/// Rounded to bf16, to nearest even, and widened again.
+TCC_INLINE Words roundedWide(Floats values) {
+  return _mm512_slli_epi32(_mm512_cvtepu16_epi32(roundToBf16(values)), 16);
+}
+
+/// kLanes pairs of numbers times `scale`, rounded to bf16, by codes of 4 bits: a lookup among the 16 values that a
+/// scale allows, which the table holds twice, since an index has five bits.
+template <Elements E>
+TCC_INLINE Words unpackPairs(const uint8_t *codes, bool upperFirst, const float *numbers, float scale) {
+  static_assert(isDotted(E));
+  const Floats values = _mm512_mul_ps(_mm512_loadu_ps(numbers), _mm512_set1_ps(scale));
+  const Words bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(codes))),
+              upper = _mm512_srli_epi32(bytes, 4);
+  const Words order = upperFirst ? _mm512_or_si512(upper, _mm512_slli_epi32(bytes, 16))
+                                 : _mm512_or_si512(bytes, _mm512_slli_epi32(upper, 16));
+  return _mm512_permutexvar_epi16(order, rounded(values, values));
+}
+
 /// A word of K for adjacent lanes, whose next element is `stride` elements away; `k` elements are left.
 template <Elements E> TCC_INLINE Words loadAcross(const char *from, int64_t stride, Lanes lanes, int64_t k) {
   if constexpr (E == Elements::F32)
@@ -150,7 +179,7 @@ template <Elements E> TCC_INLINE Words loadAcross(const char *from, int64_t stri
   if constexpr (E == Elements::WideBf16)
     return loadWide(from, lanes);
   if constexpr (E == Elements::WideRounded)
-    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(roundToBf16(_mm512_maskz_loadu_ps(lanes, from))), 16);
+    return roundedWide(_mm512_maskz_loadu_ps(lanes, from));
   if constexpr (E == Elements::Rounded) {
     Floats next = k < 2 ? zero() : _mm512_maskz_loadu_ps(lanes, from + stride * bytesOf(E));
     return halvesPaired(rounded(_mm512_maskz_loadu_ps(lanes, from), next));

@@ -114,6 +114,24 @@ TCC_INLINE Words roundToBf16(Floats value) {
   return ((isNan & (bits | 0x400000u)) | (~isNan & nearest)) & 0xffff0000u;
 }
 
+TCC_INLINE Words roundedWide(Floats value) { return roundToBf16(value); }
+
+// Pairs of bf16, which this level does not multiply.
+template <Elements E> TCC_INLINE Words pairsOf(Words first, Words /*second*/) {
+  static_assert(!isDotted(E));
+  return first;
+}
+template <Elements E> TCC_INLINE Words pairsAlong(Words first, Words /*second*/) {
+  static_assert(!isDotted(E));
+  return first;
+}
+template <Elements E>
+TCC_INLINE Words unpackPairs(const uint8_t * /*codes*/, bool /*upperFirst*/, const float * /*numbers*/,
+                             float /*scale*/) {
+  static_assert(!isDotted(E));
+  return zeroWords();
+}
+
 TCC_INLINE void storeRounded(void *to, Lanes lanes, Floats value) {
   const Words words = roundToBf16(value) >> 16;
   const uint16_t narrow[kLanes] = {static_cast<uint16_t>(words[0]), static_cast<uint16_t>(words[1]),

@@ -3,6 +3,7 @@
 #include "runtime/plan/DType.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -146,11 +147,15 @@ TensorType typeOf(const FourBits &layout, DType dtype) {
 
 /// Calls visit(element, code number) for all elements in row-major order.
 template <typename Visit> void forEachCode(const FourBits &layout, uint64_t count, const Visit &visit) {
+  const int last = layout.dims_size() - 1;
+  const auto extent = last < 0 ? 1 : static_cast<uint64_t>(layout.dims(last)),
+             stride = last < 0 ? 0 : static_cast<uint64_t>(layout.strides(last));
   std::vector<int64_t> index(static_cast<size_t>(layout.dims_size()), 0);
   int64_t at = 0;
-  for (uint64_t i = 0; i < count; ++i) {
-    visit(i, static_cast<uint64_t>(at));
-    for (int d = layout.dims_size(); d-- > 0;) {
+  for (uint64_t i = 0; i < count;) {
+    for (uint64_t j = 0; j < extent; ++j, ++i)
+      visit(i, static_cast<uint64_t>(at) + j * stride);
+    for (int d = last; d-- > 0;) {
       at += layout.strides(d);
       if (++index[static_cast<size_t>(d)] < layout.dims(d))
         break;
@@ -160,15 +165,34 @@ template <typename Visit> void forEachCode(const FourBits &layout, uint64_t coun
   }
 }
 
-/// The thresholds that w · (1 / scale) exceeds. As in bitsandbytes, scales up to 1e-38 count as that, so that 0 stays
-/// 0.
+/// [−1, 1] in equal parts with at most one threshold each, which is not at an end: a part's least code, and the next
+/// threshold. So a number that is rounded into the neighbouring part has the same code there.
+struct Nf4Part {
+  uint8_t code;
+  float threshold;
+};
+constexpr int kNf4Parts = 64;
+constexpr std::array<Nf4Part, kNf4Parts + 1> kNf4Table = [] {
+  std::array<Nf4Part, kNf4Parts + 1> parts{};
+  for (int part = 0; part <= kNf4Parts; ++part) {
+    const float begin = 2.0F * static_cast<float>(part) / kNf4Parts - 1.0F;
+    unsigned code = 0;
+    while (code < kNf4Thresholds.size() && kNf4Thresholds[code] < begin)
+      ++code;
+    parts[static_cast<size_t>(part)] = {static_cast<uint8_t>(code),
+                                        code < kNf4Thresholds.size() ? kNf4Thresholds[code] : 2.0F};
+  }
+  return parts;
+}();
+
+/// The number of thresholds that w · (1 / scale) exceeds. As in bitsandbytes, scales up to 1e-38 count as that, so that
+/// 0 stays 0. The product may exceed ±1 by a rounding.
 unsigned nf4Code(float value, float scale) {
   constexpr float kLeast = 1e-38F, kMost = 1.0F / kLeast;
   const float number = value * (scale <= kLeast ? kMost : 1.0F / scale);
-  unsigned code = 0;
-  for (float threshold : kNf4Thresholds)
-    code += number > threshold ? 1 : 0;
-  return code;
+  const float place = std::clamp((number + 1.0F) * (kNf4Parts / 2), 0.0F, static_cast<float>(kNf4Parts));
+  const Nf4Part &part = kNf4Table[static_cast<size_t>(place)];
+  return part.code + (number > part.threshold ? 1U : 0U);
 }
 
 unsigned int4Code(float value, float scale) {
@@ -179,17 +203,24 @@ unsigned int4Code(float value, float scale) {
 
 std::optional<PackedTensor> roundToFourBits(std::span<const std::byte> elements, DType dtype, const FourBits &layout) {
   const auto count = elementCount(typeOf(layout, dtype));
-  if (!count || !codeCount(layout) || !isFloatingPoint(dtype) || elements.size() != *count * dtypeBytes(dtype))
+  if (!count || !codeCount(layout) || !isBlockOfFourBits(layout.block()) || !isFloatingPoint(dtype) ||
+      elements.size() != *count * dtypeBytes(dtype))
     return std::nullopt;
-  const auto block = static_cast<uint64_t>(layout.block());
+  const int blockBits = std::countr_zero(static_cast<uint64_t>(layout.block()));
   const bool nf4 = layout.code() == FourBits::NF4;
-  auto value = [&](uint64_t i) { return static_cast<float>(floatElement(elements.data(), dtype, i)); };
+  auto value = [&](uint64_t i) {
+    if (dtype != F32)
+      return static_cast<float>(floatElement(elements.data(), dtype, i));
+    float number = 0;
+    std::memcpy(&number, elements.data() + i * sizeof(float), sizeof(float));
+    return number;
+  };
   PackedTensor packed{std::vector<uint8_t>(elementCount(bytesType(layout)).value_or(0), 0),
                       std::vector<float>(elementCount(scalesType(layout)).value_or(0), 0.0F)};
   bool finite = true;
   forEachCode(layout, *count, [&](uint64_t i, uint64_t at) {
     const float number = value(i);
-    float &most = packed.scales[at / block];
+    float &most = packed.scales[at >> blockBits];
     finite &= std::isfinite(number);
     if (nf4)
       most = std::max(most, std::fabs(number));
@@ -202,7 +233,7 @@ std::optional<PackedTensor> roundToFourBits(std::span<const std::byte> elements,
     for (float &scale : packed.scales)
       scale = scale == 0 ? 0.0F : scale / -8.0F;
   forEachCode(layout, *count, [&](uint64_t i, uint64_t at) {
-    const float scale = packed.scales[at / block];
+    const float scale = packed.scales[at >> blockBits];
     const unsigned code = nf4 ? nf4Code(value(i), scale) : int4Code(value(i), scale);
     packed.bytes[at / 2] = static_cast<uint8_t>(packed.bytes[at / 2] | code << bitOfCode(layout.code(), at));
   });

@@ -233,6 +233,17 @@ Expected<PlanReader> PlanReader::fromBuffer(std::string bytes, const std::string
   return reader;
 }
 
+Expected<PlanReader> PlanReader::over(std::string_view bytes, const std::string &name) {
+  PlanReader reader;
+  reader.name = name;
+  reader.storage = std::make_unique<Storage>();
+  reader.storage->bytes = bytes.size();
+  reader.storage->data = bytes.data();
+  if (Status status = reader.check(); !status.ok())
+    return status.withContext(name);
+  return reader;
+}
+
 Status PlanReader::check() {
   const char *data = storage->data;
   uint64_t bytes = storage->bytes;

@@ -93,6 +93,10 @@ public:
   /// The same from memory. Messages name the file `name`; its folder (up to the last '/') is that of external weights.
   static Expected<PlanReader> fromBuffer(std::string bytes, const std::string &name = "plan in memory");
 
+  /// The same without a copy: `bytes` must stay valid as long as the reader, and payloads are aligned only as `bytes`
+  /// is.
+  static Expected<PlanReader> over(std::string_view bytes, const std::string &name);
+
   PlanReader(PlanReader &&);
   PlanReader &operator=(PlanReader &&);
   ~PlanReader();

@@ -277,7 +277,7 @@ void verifyMatmul(const Context &context, const Call &call, const MatmulCall &ma
   uint64_t chunks = (k + matmul.chunk_k() - 1) / matmul.chunk_k();
   const bool fourBits = matmul.has_four_bits();
   if (fourBits && (matmul.accumulate() || matmul.rounds_b() || matmul.has_row_kernel() || matmul.has_epilogue() ||
-                   batch != 1 || matmul.dtype() != F32 || !fitsProduct(matmul))) {
+                   batch != 1 || (matmul.dtype() != F32 && matmul.dtype() != BF16) || !fitsProduct(matmul))) {
     call.report("{}: a matmul with a matrix in 4 bits that is not [k, n], or that does more than multiply",
                 call.where());
     return;

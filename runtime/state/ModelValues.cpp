@@ -73,12 +73,40 @@ Expected<std::vector<std::byte>> ModelValues::held(const plan::Variable &variabl
   return plan::widenInt8(*bytes, variable.type(), *factors, scale.type(), plan::F32);
 }
 
+Status ModelValues::streamRows(const plan::Variable &variable, const RowSink &sink) {
+  const auto rows = static_cast<uint64_t>(typeOf(variable).dims_size() ? typeOf(variable).dims(0) : 1);
+  if (!variable.has_four_bits()) {
+    auto all = held(variable);
+    return all ? sink(0, rows, *all) : all.status();
+  }
+  auto codes = bytesOf(variable), scales = bytesOf(this->variable(variable.scale()));
+  for (const auto *part : {&codes, &scales})
+    if (!*part)
+      return part->status();
+  // As many rows as a block has codes begin with a block, whatever their distance.
+  plan::FourBits layout = variable.four_bits();
+  const auto block = static_cast<uint64_t>(layout.block()), stride = static_cast<uint64_t>(layout.strides(0));
+  for (uint64_t begin = 0; begin < rows; begin += block) {
+    const uint64_t count = std::min(block, rows - begin), first = begin * stride;
+    layout.set_dims(0, static_cast<int64_t>(count));
+    auto part = [](std::span<const std::byte> all, uint64_t at, const plan::TensorType &type) {
+      return all.subspan(at, plan::tensorBytes(type).value_or(0));
+    };
+    const std::vector<std::byte> piece =
+        plan::widenFourBits(part(*codes, first / 2, plan::bytesType(layout)),
+                            part(*scales, first / block * sizeof(float), plan::scalesType(layout)), layout, plan::F32);
+    if (Status status = sink(begin, count, piece); !status.ok())
+      return status;
+  }
+  return Status();
+}
+
 /// W + scale · B·A in the model's type; a filter counts as a matrix [channels of the result, all other axes]. Sums are
 /// in f64, and the result is rounded once.
-Expected<std::vector<std::byte>> ModelValues::merged(const plan::Variable &variable, const plan::Adapter &adapter) {
+Status ModelValues::streamMerged(const plan::Variable &variable, const plan::Adapter &adapter, const ByteSink &sink) {
   const plan::Variable &first = this->variable(adapter.a()), &second = this->variable(adapter.b());
-  auto base = held(variable), a = held(first), b = held(second);
-  for (const auto *part : {&base, &a, &b})
+  auto a = held(first), b = held(second);
+  for (const auto *part : {&a, &b})
     if (!*part)
       return part->status();
   const plan::DType from = variable.scale().empty() ? variable.type().dtype() : plan::F32,
@@ -93,37 +121,36 @@ Expected<std::vector<std::byte>> ModelValues::merged(const plan::Variable &varia
   for (size_t i = 0; i < up.size(); ++i)
     up[i] = plan::floatElement(b->data(), second.type().dtype(), i);
   const uint64_t size = plan::dtypeBytes(to);
-  std::vector<std::byte> result(rows * columns * size);
-  for (uint64_t i = 0; i < rows; ++i)
-    for (uint64_t j = 0; j < columns; ++j) {
-      const uint64_t in = adapter.input_first() ? i : j, out = adapter.input_first() ? j : i;
-      double sum = 0;
-      for (uint64_t r = 0; r < rank; ++r)
-        sum += up[out * rank + r] * down[r * inputs + in];
-      const uint64_t at = i * columns + j;
-      plan::fillElements(result.data() + at * size, to, 1,
-                         plan::floatElement(base->data(), from, at) + plan.adapters().scale() * sum);
-    }
-  return result;
+  return streamRows(variable, [&](uint64_t begin, uint64_t count, std::span<const std::byte> base) {
+    std::vector<std::byte> result(count * columns * size);
+    for (uint64_t i = begin; i < begin + count; ++i)
+      for (uint64_t j = 0; j < columns; ++j) {
+        const uint64_t in = adapter.input_first() ? i : j, out = adapter.input_first() ? j : i;
+        double sum = 0;
+        for (uint64_t r = 0; r < rank; ++r)
+          sum += up[out * rank + r] * down[r * inputs + in];
+        const uint64_t at = (i - begin) * columns + j;
+        plan::fillElements(result.data() + at * size, to, 1,
+                           plan::floatElement(base.data(), from, at) + plan.adapters().scale() * sum);
+      }
+    return sink(result);
+  });
 }
 
 Status ModelValues::stream(const plan::Variable &variable, const ByteSink &sink) {
-  if (auto adapter = adapters.find(variable.name()); adapter != adapters.end()) {
-    auto bytes = merged(variable, *adapter->second);
-    return bytes ? sink(*bytes) : bytes.status();
-  }
+  if (auto adapter = adapters.find(variable.name()); adapter != adapters.end())
+    return streamMerged(variable, *adapter->second, sink);
   const plan::DType from = variable.scale().empty() ? variable.type().dtype() : plan::F32,
                     to = typeOf(variable).dtype();
   if (from == to && variable.scale().empty())
     return trained.has(variable) ? trained.stream(variable, sink) : initial.stream(variable, sink);
-  auto narrow = held(variable);
-  if (!narrow)
-    return narrow.status();
-  const uint64_t count = plan::elementCount(typeOf(variable)).value_or(0), size = plan::dtypeBytes(to);
-  std::vector<std::byte> wide(count * size);
-  for (uint64_t i = 0; i < count; ++i)
-    plan::fillElements(wide.data() + i * size, to, 1, plan::floatElement(narrow->data(), from, i));
-  return sink(wide);
+  return streamRows(variable, [&](uint64_t, uint64_t, std::span<const std::byte> values) {
+    const uint64_t count = values.size() / plan::dtypeBytes(from), size = plan::dtypeBytes(to);
+    std::vector<std::byte> wide(count * size);
+    for (uint64_t i = 0; i < count; ++i)
+      plan::fillElements(wide.data() + i * size, to, 1, plan::floatElement(values.data(), from, i));
+    return sink(wide);
+  });
 }
 
 Status ModelValues::streamTorch(const plan::Variable &variable, const ByteSink &sink) {

@@ -51,7 +51,11 @@ public:
 
 private:
   Expected<std::vector<std::byte>> bytesOf(const plan::Variable &variable);
-  Expected<std::vector<std::byte>> merged(const plan::Variable &variable, const plan::Adapter &adapter);
+  /// Takes the values of `count` rows (along the first axis) from row `begin` on, as f32 or the variable's own type.
+  using RowSink = std::function<Status(uint64_t begin, uint64_t count, std::span<const std::byte> values)>;
+  /// All rows at once; of a tensor in 4 bits a few at a time, since it is eight times as large when widened.
+  Status streamRows(const plan::Variable &variable, const RowSink &sink);
+  Status streamMerged(const plan::Variable &variable, const plan::Adapter &adapter, const ByteSink &sink);
 
   const plan::Plan &plan;
   const TrainedValues &trained;

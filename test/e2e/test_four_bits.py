@@ -174,6 +174,36 @@ class FourBits(EndToEnd):
                 # Products unpack into their panels: no widened matrix is in memory.
                 self.assertEqual(base_report["widened"], [])
 
+    def test_products_in_bf16_unpack_too(self):
+        """No level widens a matrix in memory, and the losses are those of a base in f32 that holds the rounded values."""
+        model, recipe, data, _ = case("hf-llama-tiny")
+        settings = ("--recipe", recipe, "--precision", "bf16", "--set", 'adapter.targets=["q_proj", "v_proj", "down_proj"]', "--set",
+                    "adapter.rank=4")
+        for base, (rounding, _) in BASES.items():
+            with self.subTest(base):
+                for target in ("cpu:v3", "cpu:v4", "cpu:v4-bf16"):
+                    self.compile(model, *settings, "--target", target, "--set", f'adapter.base="{base}"', plan="four.tplan")
+                    found = self.report(self.folder / "four.tplan")["adapters"]["base"]
+                    self.assertEqual(found["widened"], [], target)
+                kept = {one["name"] for one in found["kept"]}
+                graph = onnx.load(model)
+                for initializer in graph.graph.initializer:
+                    value = numpy_helper.to_array(initializer)
+                    if value.ndim == 2 and initializer.name not in kept and value.dtype == np.float32:
+                        table = "embed" in initializer.name
+                        rounded = rounding(value if table else value.T, 64)[2]
+                        initializer.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(rounded if table else rounded.T), initializer.name))
+                onnx.save(graph, self.folder / "rounded.onnx")
+                # At this level all products run on panels, so that both plans add in one order.
+                both = []
+                for file, kind in ((model, base), ("rounded.onnx", "f32")):
+                    self.compile(file, *settings, "--target", "cpu:v3", "--set", f'adapter.base="{kind}"', plan="v3.tplan")
+                    both.append(self.losses(self.train(self.folder / "v3.tplan", data, steps=6, out=f"v3-{base}-{kind}")))
+                self.assertEqual(*both)
+                self.compile(model, *settings, "--set", f'adapter.base="{base}"', plan="four.tplan")
+                run = self.train(self.folder / "four.tplan", data, steps=6, out=f"four-{base}")
+                np.testing.assert_allclose(self.losses(run), both[1], rtol=2e-3)
+
     def test_memory_is_that_of_4_bits(self):
         report = self.report(self.compile(HERE / "dynamo.onnx", *LOSS, *ADAPTER, "--set", 'adapter.base="nf4"'))
         weights = initializers(HERE / "dynamo.onnx")

@@ -131,6 +131,23 @@ class Memory(EndToEnd):
         words = [BIN / "trun", "eval", plan, "--data", data, "--threads", 1]
         self.check_explained(self.peak_of(words), plan, data)
 
+    def test_a_base_in_4_bits_is_never_widened(self):
+        """A frozen head that takes 36 MiB: a copy of it in bf16 would take 128 MiB, in the arena or beside it."""
+        model = models.classifier(self.folder / "m.onnx", 8, 4096, 16384)
+        x = np.random.default_rng(1).standard_normal((8, 4096)).astype(np.float32)
+        data = self.save("d.safetensors", x=x, y=np.arange(8))
+        for precision in ("f32", "bf16"):
+            with self.subTest(precision):
+                plan = self.compile(model, "--set", 'loss.kind="cross_entropy"', "--set", 'loss.target="y"', "--set",
+                                    'adapter.targets=["w"]', "--set", "adapter.rank=4", "--set", 'adapter.base="nf4"', "--precision",
+                                    precision, "--entry", "train")
+                memory = self.report(plan)["memory"]
+                explained = sum(memory[k] for k in ("arena_bytes", "resident_bytes", "host_bytes", "library_bytes", "process_bytes"))
+                self.assertLess(explained, 96 << 20)
+                # The codes are in memory twice while model.onnx is written, a few rows at a time.
+                self.assertLess(self.peak_resident(plan, data, f"run-{precision}"), explained + data.stat().st_size + (56 << 20))
+                self.assertGreater((self.folder / f"run-{precision}" / "model.onnx").stat().st_size, 4 * 4096 * 16384)
+
     def test_a_trained_model_is_written_within_the_report(self):
         """Weights are streamed into the checkpoint and into model.onnx, whether they were trained or frozen."""
         recipe = self.write("r.toml", '[loss]\nkind = "cross_entropy"\ntarget = "y"\n[optimizer]\nkind = "sgd"\n')

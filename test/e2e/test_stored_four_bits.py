@@ -230,6 +230,30 @@ class StoredFourBits(EndToEnd):
                     for name, value in second.items():
                         np.testing.assert_allclose(first[name], value, atol=1e-5, err_msg=name)
 
+    def test_products_in_bf16_unpack_too(self):
+        """No level widens a matrix in memory, and losses are those of a file with the widened weights, which products round."""
+        data, targets = self.data(), ("--set", 'adapter.targets=["up", "down", "head"]', "--precision", "bf16")
+        for symmetric in (True, False):
+            with self.subTest(symmetric=symmetric):
+                model = quantised(base_model(width=56), QuantFormat.QOperator, symmetric, 32)
+                self.store(model, "four.onnx")
+                self.store(widened(model), "wide.onnx")
+                for target in ("cpu:v3", "cpu:v4", "cpu:v4-bf16"):
+                    self.compile("four.onnx", *LOSS, *ADAPTER, *targets, "--target", target)
+                    for entry in self.report(self.folder / "plan.tplan")["memory"]["entries"].values():
+                        for program in entry["programs"].values():
+                            matrices = [b for b in program["buffers"] if b["bytes"] in (56 * 80 * 2, 56 * 80 * 4) and b["purpose"] != "scratch"]
+                            self.assertEqual(matrices, [], target)
+                both = []
+                # At this level all products run on panels, so that both plans add in one order.
+                for name in ("four", "wide"):
+                    self.compile(f"{name}.onnx", *LOSS, *ADAPTER, *targets, "--target", "cpu:v3", plan=f"{name}.tplan")
+                    both.append(self.losses(self.train(self.folder / f"{name}.tplan", data, steps=8, out=f"{symmetric}-{name}")))
+                self.assertEqual(*both)
+                self.compile("four.onnx", *LOSS, *ADAPTER, *targets, plan="native.tplan")
+                run = self.train(self.folder / "native.tplan", data, steps=8, out=f"{symmetric}-native")
+                np.testing.assert_allclose(self.losses(run), both[1], rtol=5e-3)
+
     def test_a_small_llama(self):
         """torch's export, quantised: its matrices, of which only notes at their old names tell the parameters, keep those names."""
         path, recipe, data, _ = case("hf-llama-tiny")

@@ -308,7 +308,7 @@ Expected<MadePlan> compileApart(const CompileOptions &options, const std::string
 Expected<std::string> combined(std::vector<MadePlan> &made, const std::string &path) {
   std::vector<plan::PlanReader> readers;
   for (MadePlan &one : made) {
-    Expected<plan::PlanReader> reader = plan::PlanReader::fromBuffer(one.plan.bytes, path);
+    Expected<plan::PlanReader> reader = plan::PlanReader::over(one.plan.bytes, path);
     if (!reader)
       return reader.status();
     for (const plan::PlanReader &other : readers)
@@ -340,7 +340,8 @@ Status makePlan(const std::vector<CompileOptions> &options, const std::string &p
     if (!joined)
       return joined.status();
     const std::string &bytes = made.size() > 1 ? *joined : made.front().plan.bytes;
-    Expected<plan::PlanReader> written = plan::PlanReader::fromBuffer(bytes, path);
+    // A plan with weights is large: it is checked where it is.
+    Expected<plan::PlanReader> written = plan::PlanReader::over(bytes, path);
     if (!written)
       return written.status();
     Expected<std::string> sizes = verifyBytes(*written);

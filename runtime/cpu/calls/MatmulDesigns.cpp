@@ -82,8 +82,8 @@ Status checkImplementation(const Call &call, const MatmulShape &s, const MatmulT
     return error("a matmul's block_k of {} or chunk_k of {} splits a pair of bf16", t.blockK, t.chunkK);
   if (call.has_four_bits()) {
     const plan::FourBits &b = call.four_bits();
-    if (call.implementation() != Call::PANELS || call.dtype() != plan::F32 || s.narrowC || s.batch != 1 ||
-        call.accumulate() || !plan::isWellFormed(b) || b.dims_size() != 2 || b.dims(0) != s.k || b.dims(1) != s.n ||
+    if (call.implementation() != Call::PANELS || s.batch != 1 || call.accumulate() || call.rounds_b() ||
+        !plan::isWellFormed(b) || b.dims_size() != 2 || b.dims(0) != s.k || b.dims(1) != s.n ||
         (b.strides(0) != 1 && b.strides(1) != 1))
       return error("no matmul call reads a matrix in 4 bits of this layout");
   }

@@ -57,7 +57,7 @@ Expected<MatmulShape> shapeOf(const plan::MatmulCall &call) {
                      call.widened() ? 4 : plan::dtypeBytes(call.dtype()),
                      call.widened(),
                      result != plan::F32,
-                     call.rounds_b()};
+                     call.rounds_b() || (call.has_four_bits() && call.dtype() == plan::BF16)};
 }
 
 Expected<MatmulTiling> tilingOf(const plan::MatmulCall &call, const MatmulShape &s) {

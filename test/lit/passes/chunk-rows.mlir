@@ -2,13 +2,15 @@
 // RUN: tcc-opt %s --chunk-rows="max-bytes=0" | FileCheck %s --check-prefix=OFF
 // RUN: tcc-opt %s --chunk-rows="max-bytes=2048 min-rows=8" | FileCheck %s --check-prefix=FEW
 // OFF-NOT: train.slice
+// FEW-LABEL: func.func @step
 // FEW-NOT: train.slice
 
 // Notes say what is chunked and what is not, with the reader of a stored value; they omit products whose rows nothing reduces.
 // CHECK: train.notes = [{kind = "chunked", subject = "head", text = "computed with its row-wise users in 4 chunks of 2 rows: 0.0 MiB never stored whole"}
 // CHECK-SAME: {kind = "stored", subject = "head", text = "0.0 MiB stored whole: read by a result of the entry"}
 // CHECK-SAME: {kind = "stored", subject = "head", text = "0.0 MiB stored whole: spread needs all rows at once, through whole"}
-// CHECK-SAME: {kind = "stored", subject = "tied", text = "0.0 MiB stored whole: chunks would save little, since a gradient that is added up over them waits for another"}]
+// CHECK-SAME: {kind = "stored", subject = "tied", text = "0.0 MiB stored whole: chunks would save little, since a gradient that is added up over them waits for another"}
+// CHECK-SAME: {kind = "chunked", subject = "narrow", text = "computed with its row-wise users in 2 chunks of 4 rows: 0.0 MiB never stored whole"}]
 
 // 8 rows of 256 scores: the logits take 8192 bytes. The loss reads two numbers of each row; two products and a sum over the
 // rows contract the gradient, and each chunk adds to their results.
@@ -101,4 +103,20 @@ func.func @waits(%x: tensor<1x8x8xf32>, %w: tensor<1x256x8xf32>) -> (tensor<1x25
   %ss = train.broadcast %s : tensor<1x1x8xf32> -> tensor<1x256x8xf32>
   %g = train.add %dw, %ss : tensor<1x256x8xf32>
   return %g : tensor<1x256x8xf32>
+}
+
+// A matrix in 4 bits costs a chunk less to read: half as many rows are enough.
+// CHECK-LABEL: func.func @narrow
+// FEW-LABEL: func.func @narrow
+// FEW: train.matmul {{.*}} -> tensor<1x4x256xbf16>
+// FEW: train.matmul {{.*}} -> tensor<1x4x256xbf16>
+func.func @narrow(%x: tensor<1x8x4xbf16>, %q: tensor<512xui8> {train.variable = "w"}, %s: tensor<16xf32> {train.variable = "w/absmax"})
+    -> (tensor<1x8x1xf32> {train.name = "most"}) attributes {train.entry = "gradients"} {
+  %u = train.unpack nf4 %q, %s block = 64 shape = [256, 4] strides = [4, 1] : (tensor<512xui8>, tensor<16xf32>) -> tensor<256x4xf32>
+  %n = train.cast %u : tensor<256x4xf32> -> tensor<256x4xbf16>
+  %w = train.reshape %n : tensor<256x4xbf16> -> tensor<1x256x4xbf16>
+  %l = train.matmul %x, %w {transB = true} : (tensor<1x8x4xbf16>, tensor<1x256x4xbf16>) -> tensor<1x8x256xbf16> loc("narrow")
+  %f = train.cast %l : tensor<1x8x256xbf16> -> tensor<1x8x256xf32>
+  %m = train.reduce max %f [2] : tensor<1x8x256xf32> -> tensor<1x8x1xf32>
+  return %m : tensor<1x8x1xf32>
 }

@@ -27,7 +27,7 @@ func.func @helper(%a: tensor<1x64x48xf32>, %w: tensor<1x48x32xf32>) -> tensor<1x
 }
 
 // A product reads codes of 4 bits instead of the unpacked matrix, along K or along the columns; one whose matrix is on the
-// left, or of another type, does not.
+// left does not.
 // CHECK-LABEL: func.func @four
 // CHECK: train.unpack
 // CHECK: train.matmul_unpack nf4 %arg0, %arg1, %arg2 block = 64 strides = [1, 48] {train.call
@@ -46,6 +46,27 @@ func.func @four(%x: tensor<1x64x48xf32> {train.name = "x"}, %q: tensor<768xui8> 
   return %y, %d, %l : tensor<1x64x32xf32>, tensor<1x64x48xf32>, tensor<1x32x64xf32>
 }
 
+// So does a product in bf16, forward and for the gradient of the input: its call rounds the values as the cast does. The
+// result is bf16 or f32. A product in f32 of rounded values does not.
+// CHECK-LABEL: func.func @rounded
+// CHECK: train.matmul_unpack nf4 %arg0, %arg1, %arg2 block = 64 strides = [1, 48] {{.*}} -> tensor<1x64x32xbf16>
+// CHECK: train.matmul_unpack nf4 %arg3, %arg1, %arg2 block = 64 strides = [48, 1] {{.*}} -> tensor<1x64x48xf32>
+// CHECK: train.matmul %arg4
+// NONE-LABEL: func.func @rounded
+// NONE-NOT: train.matmul_unpack
+func.func @rounded(%x: tensor<1x64x48xbf16> {train.name = "x"}, %q: tensor<768xui8> {train.variable = "w"},
+                   %s: tensor<24xf32> {train.variable = "w/absmax"}, %g: tensor<1x64x32xbf16> {train.name = "g"}, %h: tensor<1x64x48xf32> {train.name = "h"})
+    -> (tensor<1x64x32xbf16> {train.name = "y"}, tensor<1x64x48xf32> {train.name = "d"}, tensor<1x64x32xf32> {train.name = "z"}) attributes {train.entry = "gradients"} {
+  %w = train.unpack nf4 %q, %s block = 64 shape = [32, 48] strides = [48, 1] : (tensor<768xui8>, tensor<24xf32>) -> tensor<32x48xf32>
+  %n = train.cast %w : tensor<32x48xf32> -> tensor<32x48xbf16>
+  %v = train.reshape %n : tensor<32x48xbf16> -> tensor<1x32x48xbf16>
+  %y = train.matmul %x, %v {transB = true} : (tensor<1x64x48xbf16>, tensor<1x32x48xbf16>) -> tensor<1x64x32xbf16>
+  %d = train.matmul %g, %v : (tensor<1x64x32xbf16>, tensor<1x32x48xbf16>) -> tensor<1x64x48xf32>
+  %u = train.cast %v : tensor<1x32x48xbf16> -> tensor<1x32x48xf32>
+  %z = train.matmul %h, %u {transB = true} : (tensor<1x64x48xf32>, tensor<1x32x48xf32>) -> tensor<1x64x32xf32>
+  return %y, %d, %z : tensor<1x64x32xbf16>, tensor<1x64x48xf32>, tensor<1x64x32xf32>
+}
+
 // Blocks, scales and zero points of a file's matrix [n, k] follow its transposition.
 // CHECK-LABEL: func.func @grid
 // CHECK-NOT: train.unpack
@@ -59,4 +80,17 @@ func.func @grid(%x: tensor<1x64x48xf32> {train.name = "x"}, %q: tensor<1024xui8>
   %y = train.matmul %x, %v {transB = true} : (tensor<1x64x48xf32>, tensor<1x32x48xf32>) -> tensor<1x64x32xf32>
   %d = train.matmul %g, %v : (tensor<1x64x32xf32>, tensor<1x32x48xf32>) -> tensor<1x64x48xf32>
   return %y, %d : tensor<1x64x32xf32>, tensor<1x64x48xf32>
+}
+
+// A product in bf16 rounds the values of such a matrix, too.
+// CHECK-LABEL: func.func @rounded_grid
+// CHECK-NOT: train.unpack
+// CHECK: train.matmul_unpack uint4 %arg0, %arg1, %arg2 minus %arg3 block = 0 strides = [1, 64] {blocks = array<i64: 32, 1>, {{.*}} -> tensor<1x64x32xbf16>
+func.func @rounded_grid(%x: tensor<1x64x48xbf16> {train.name = "x"}, %q: tensor<1024xui8> {train.variable = "w"}, %s: tensor<64xf32> {train.variable = "s"},
+                        %z: tensor<64xf32> {train.variable = "z"}) -> (tensor<1x64x32xbf16> {train.name = "y"}) attributes {train.entry = "gradients"} {
+  %w = train.unpack uint4 %q, %s minus %z block = 0 shape = [32, 48] strides = [64, 1] {blocks = array<i64: 1, 32>, scaleStrides = array<i64: 2, 1>, zeroStrides = array<i64: 2, 1>} : (tensor<1024xui8>, tensor<64xf32>, tensor<64xf32>) -> tensor<32x48xf32>
+  %n = train.cast %w : tensor<32x48xf32> -> tensor<32x48xbf16>
+  %v = train.reshape %n : tensor<32x48xbf16> -> tensor<1x32x48xbf16>
+  %y = train.matmul %x, %v {transB = true} : (tensor<1x64x48xbf16>, tensor<1x32x48xbf16>) -> tensor<1x64x32xbf16>
+  return %y : tensor<1x64x32xbf16>
 }

@@ -2,6 +2,7 @@
 #include "runtime/plan/FourBits.h"
 #include "runtime/plan/DType.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
@@ -63,6 +64,34 @@ TEST(FourBits, Nf4IsThatOfBitsandbytes) {
     EXPECT_EQ(packed->bytes[7], 0x77);
     EXPECT_FALSE(std::signbit(widened(*packed, layout)[7]));
   }
+}
+
+/// A code is the number of thresholds that a number exceeds, beside each threshold and anywhere else.
+TEST(FourBits, Nf4CountsThresholds) {
+  std::vector<float> numbers = {-1, 1};
+  for (float threshold : plan::kNf4Thresholds)
+    for (float number : {std::nextafter(threshold, -1.0F), threshold, std::nextafter(threshold, 1.0F)})
+      numbers.push_back(number);
+  for (int i = -4096; i <= 4096; ++i)
+    for (float number : {static_cast<float>(i) / 4096, std::nextafter(static_cast<float>(i) / 4096, 0.0F)})
+      numbers.push_back(number);
+  numbers.resize((numbers.size() + 31) / 32 * 32 + 32, 1.0F);
+  std::vector<float> values;
+  for (size_t i = 0; i < numbers.size(); ++i) { // each block of 32 has an element of magnitude 1
+    if (values.size() % 32 == 0)
+      values.push_back(1);
+    values.push_back(numbers[i]);
+  }
+  values.resize(values.size() / 32 * 32);
+  const FourBits layout = layoutOf(FourBits::NF4, 32, {1, static_cast<int64_t>(values.size())}, {0, 1});
+  const auto packed = plan::roundToFourBits(bytesOf(values), plan::F32, layout);
+  ASSERT_TRUE(packed);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto expected = std::count_if(plan::kNf4Thresholds.begin(), plan::kNf4Thresholds.end(),
+                                        [&](float threshold) { return values[i] > threshold; });
+    ASSERT_EQ(packed->bytes[i / 2] >> plan::bitOfCode(FourBits::NF4, i) & 15, expected) << values[i];
+  }
+  EXPECT_FALSE(plan::roundToFourBits(bytesOf(values), plan::F32, layoutOf(FourBits::NF4, 48, {1, 32}, {0, 1})));
 }
 
 /// The element of largest magnitude is −8 steps, whatever its sign; the first element is in the lower half of a byte.

@@ -3,6 +3,7 @@
 #include "runtime/plan/FourBits.h"
 #include "test/support/FourBitGrids.h"
 
+#include <bit>
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -129,12 +130,29 @@ TEST(Matmul, PanelsHaveTheSameBitsWithAvx2Alone) {
     }
 }
 
+/// Makes of f32 values bf16 ones in the same memory, two in the place of one.
+void narrowInPlace(Floats &values) {
+  for (size_t i = values.size(); i-- > 0;)
+    values[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(values[i]) & 0xffff0000U |
+                                     std::bit_cast<uint32_t>(values[i]) >> 16);
+}
+
+/// A call whose operand A is bf16 (`narrow`), and perhaps its result; B is in 4 bits, or f32 that the call rounds.
+void setTypes(plan::MatmulCall &call, bool narrow, bool narrowC, bool unpacks) {
+  call.set_dtype(narrow ? plan::BF16 : plan::F32);
+  call.set_result_dtype(narrowC ? plan::BF16 : plan::F32);
+  call.set_widened(narrow && !runtime::multipliesBf16(test::levelOfTest()));
+  call.set_rounds_b(narrow && !unpacks);
+}
+
 /// A product that unpacks 4 bits has the bits of the one with the widened matrix, in several tiles and blocks of K.
 TEST(Matmul, FourBitsHaveTheBitsOfTheWidenedMatrix) {
   for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(7, 5, 3), std::tuple(33, 17, 65), std::tuple(131, 259, 67),
                          std::tuple(70, 130, 1100), std::tuple(48, 96, 256)})
-    for (int form = 0; form < 16; ++form) {
-      const bool alongK = form & 1, transA = form & 2;
+    for (int form = 0; form < 64; ++form) {
+      const bool alongK = form & 1, transA = form & 2, narrow = form & 16, narrowC = narrow && form & 32;
+      if (!narrow && form & 32)
+        continue;
       const auto code = form & 4 ? plan::FourBits::NF4 : plan::FourBits::INT4;
       const int64_t dims[] = {k, n};
       const bool inRow[] = {alongK, !alongK};
@@ -145,8 +163,11 @@ TEST(Matmul, FourBitsHaveTheBitsOfTheWidenedMatrix) {
       const auto wide = plan::widenFourBits(std::as_bytes(std::span(packed->bytes)),
                                             std::as_bytes(std::span(packed->scales)), layout, plan::F32);
       std::memcpy(b.get(), wide.data(), wide.size());
+      if (narrow)
+        narrowInPlace(a);
       auto run = [&](bool unpacks) {
         plan::MatmulCall call = matmulCall(1, m, n, k, transA, false);
+        setTypes(call, narrow, narrowC, unpacks);
         call.set_implementation(plan::MatmulCall::PANELS);
         call.set_tile_batch(1);
         call.set_tile_m(std::min(m, 48));
@@ -186,14 +207,17 @@ TEST(Matmul, GridsHaveTheBitsOfTheWidenedMatrix) {
   std::mt19937 random(11);
   for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(7, 5, 3), std::tuple(33, 17, 65), std::tuple(131, 259, 67),
                          std::tuple(70, 130, 1100), std::tuple(48, 96, 256)})
-    for (int form = 0; form < 24; ++form) {
+    for (int form = 0; form < 48; ++form) {
       test::GridMatrix matrix = test::randomGrid(random, k, n);
-      const bool transA = form & 1;
+      const bool transA = form & 1, narrow = form & 2, narrowC = narrow && form & 4;
       Floats a = randomFloats(static_cast<size_t>(m * k), 1), b(static_cast<size_t>(k * n));
       const auto wide = matrix.widened();
       std::memcpy(b.get(), wide.data(), wide.size());
+      if (narrow)
+        narrowInPlace(a);
       auto run = [&](bool unpacks) {
         plan::MatmulCall call = matmulCall(1, m, n, k, transA, false);
+        setTypes(call, narrow, narrowC, unpacks);
         call.set_implementation(plan::MatmulCall::PANELS);
         call.set_tile_batch(1);
         call.set_tile_m(std::min(m, 48));
@@ -224,7 +248,7 @@ TEST(Matmul, GridsHaveTheBitsOfTheWidenedMatrix) {
       };
       Floats unpacked = run(true), widened = run(false);
       EXPECT_EQ(std::memcmp(unpacked.get(), widened.get(), unpacked.size() * 4), 0)
-          << m << " " << n << " " << k << " " << matrix.layout.ShortDebugString();
+          << m << " " << n << " " << k << " " << form << " " << matrix.layout.ShortDebugString();
     }
 }
 

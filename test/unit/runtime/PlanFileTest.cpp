@@ -49,6 +49,17 @@ std::string text(std::span<const std::byte> bytes) {
 }
 } // namespace
 
+TEST(PlanFile, IsReadWhereItIs) {
+  std::string bytes = smallPlan();
+  auto reader = PlanReader::over(bytes, "p.tplan");
+  ASSERT_TRUE(reader.ok()) << reader.message();
+  EXPECT_EQ(text(reader->payload(0)), "hello");
+  const auto *payload = reinterpret_cast<const char *>(reader->payload(1).data());
+  EXPECT_TRUE(payload > bytes.data() && payload < bytes.data() + bytes.size()) << "a copy";
+  bytes.back() = 'y';
+  EXPECT_NE(PlanReader::over(bytes, "p.tplan").message().find("payload 1: the checksum"), std::string::npos);
+}
+
 TEST(PlanFile, RoundTripThroughAFile) {
   Folder folder;
   std::string path = folder.path / "m.tplan";

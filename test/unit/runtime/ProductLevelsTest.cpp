@@ -233,10 +233,10 @@ std::string depthwiseLines(const Level &level, unsigned seed) {
 
 /// A panel of a matrix in 4 bits, which must be the panel of the widened matrix: codes along K or along columns, rows
 /// of odd lengths, blocks that end inside a run.
-std::string unpackedColumns(const Level &level, unsigned seed) {
-  std::mt19937 random(seed);
+std::string unpackedColumns(const Level &level, std::mt19937 &random, Elements elements) {
   const int64_t k = draw(random, 1, 90), n = draw(random, 1, 120), columns = draw(random, 1, std::min<int64_t>(n, 48)),
-                column = draw(random, 0, n - columns), first = draw(random, 0, k - 1), words = k - first;
+                column = draw(random, 0, n - columns), first = draw(random, 0, k - 1), left = k - first,
+                words = wordsOf(left, elements);
   const auto code = draw(random, 0, 1) ? tcc::plan::FourBits::NF4 : tcc::plan::FourBits::INT4;
   const bool alongK = draw(random, 0, 1) != 0;
   const int64_t dims[] = {k, n};
@@ -252,43 +252,57 @@ std::string unpackedColumns(const Level &level, unsigned seed) {
   const int64_t panel = (columns + 15) / 16 * 16 * words;
   Memory unpacked(random, panel), packed(random, panel);
   level.unpack.unpackColumns(unpacked.asWords(), {codes.data(), scales.data(), nullptr, codesOf(layout), first, column},
-                             columns, words);
+                             elements, columns, left);
   const auto wide = tcc::plan::widenFourBits(std::as_bytes(std::span(codes)), std::as_bytes(std::span(scales)), layout,
                                              tcc::plan::F32);
-  level.packed.packColumns(
-      packed.asWords(),
-      {reinterpret_cast<const char *>(wide.data()) + (first * n + column) * 4, n, false, Elements::F32}, columns,
-      words);
+  level.packed.packColumns(packed.asWords(),
+                           {reinterpret_cast<const char *>(wide.data()) + (first * n + column) * 4, n, false, elements},
+                           columns, left);
   const int64_t stride = (columns + 15) / 16 * 16;
   for (int64_t w = 0; w < words; ++w) // behind the columns, a level with short registers leaves the panel as it is
     std::fill_n(packed.asWords() + w * stride + columns, stride - columns, 0);
-  EXPECT_TRUE(unpacked.bytes() == packed.bytes()) << level.name << ", seed " << seed;
+  EXPECT_TRUE(unpacked.bytes() == packed.bytes()) << level.name << ", " << static_cast<int>(elements);
   return unpacked.bytes();
+}
+std::string unpackedFloats(const Level &level, unsigned seed) {
+  std::mt19937 random(seed);
+  return unpackedColumns(level, random, Elements::F32);
+}
+std::string unpackedRounded(const Level &level, unsigned seed) {
+  std::mt19937 random(seed);
+  return unpackedColumns(level, random, Elements::WideRounded);
 }
 
 /// The same for a matrix of a file, whose blocks are a grid.
-std::string unpackedGrid(const Level &level, unsigned seed) {
-  std::mt19937 random(seed);
+std::string unpackedGrid(const Level &level, std::mt19937 &random, Elements elements) {
   const int64_t k = draw(random, 1, 90), n = draw(random, 1, 120), columns = draw(random, 1, std::min<int64_t>(n, 48)),
-                column = draw(random, 0, n - columns), first = draw(random, 0, k - 1), words = k - first;
+                column = draw(random, 0, n - columns), first = draw(random, 0, k - 1), left = k - first,
+                words = wordsOf(left, elements);
   const tcc::test::GridMatrix matrix = tcc::test::randomGrid(random, k, n);
   const int64_t panel = (columns + 15) / 16 * 16 * words;
   Memory unpacked(random, panel), packed(random, panel);
   level.unpack.unpackColumns(
       unpacked.asWords(),
-      {matrix.bytes.data(), matrix.scales.data(), matrix.zeros(), codesOf(matrix.layout), first, column}, columns,
-      words);
+      {matrix.bytes.data(), matrix.scales.data(), matrix.zeros(), codesOf(matrix.layout), first, column}, elements,
+      columns, left);
   const auto wide = matrix.widened();
-  level.packed.packColumns(
-      packed.asWords(),
-      {reinterpret_cast<const char *>(wide.data()) + (first * n + column) * 4, n, false, Elements::F32}, columns,
-      words);
+  level.packed.packColumns(packed.asWords(),
+                           {reinterpret_cast<const char *>(wide.data()) + (first * n + column) * 4, n, false, elements},
+                           columns, left);
   const int64_t stride = (columns + 15) / 16 * 16;
   for (int64_t w = 0; w < words; ++w)
     std::fill_n(packed.asWords() + w * stride + columns, stride - columns, 0);
   EXPECT_TRUE(unpacked.bytes() == packed.bytes())
-      << level.name << ", seed " << seed << ": " << matrix.layout.ShortDebugString();
+      << level.name << ", " << static_cast<int>(elements) << ": " << matrix.layout.ShortDebugString();
   return unpacked.bytes();
+}
+std::string unpackedGridFloats(const Level &level, unsigned seed) {
+  std::mt19937 random(seed);
+  return unpackedGrid(level, random, Elements::F32);
+}
+std::string unpackedGridRounded(const Level &level, unsigned seed) {
+  std::mt19937 random(seed);
+  return unpackedGrid(level, random, Elements::WideRounded);
 }
 
 struct Kernel {
@@ -315,8 +329,23 @@ constexpr Kernel kKernels[] = {{"Packed", packedProduct},
                                {"PlaneGradient", planeGradient},
                                {"Copies", copies},
                                {"Depthwise", depthwiseLines},
-                               {"Unpacked", unpackedColumns},
-                               {"UnpackedGrid", unpackedGrid}};
+                               {"Unpacked", unpackedFloats},
+                               {"UnpackedRounded", unpackedRounded},
+                               {"UnpackedGrid", unpackedGridFloats},
+                               {"UnpackedGridRounded", unpackedGridRounded}};
 INSTANTIATE_TEST_SUITE_P(Kernels, ProductLevels, testing::ValuesIn(kKernels),
                          [](const auto &info) { return std::string(info.param.name); });
+
+#ifndef TCC_PORTABLE
+TEST(ProductLevels, PairsOfBf16AreUnpacked) {
+  if (!detectFeatures().bf16)
+    GTEST_SKIP() << "this machine does not multiply pairs of bf16";
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    unpackedColumns(levels().back(), random, Elements::Rounded);
+    unpackedGrid(levels().back(), random, Elements::Rounded);
+  }
+}
+#endif
 } // namespace
