@@ -55,10 +55,12 @@ struct Recomputation {
   double flops = 0;            ///< executed again
   double flopsOnce = 0;        ///< with every instruction executed once
   uint64_t cost = 0;           ///< nanoseconds on the nominal machine, everything
-  uint64_t extraCost = 0;      ///< of it, beyond every instruction executed once
+  uint64_t waited = 0;         ///< of it, waiting for transfers
+  uint64_t extraCost = 0;      ///< of the rest, beyond every instruction executed once
   uint64_t lowerBoundCost = 0; ///< no order and recomputation within the budget costs less; 0: not known
   std::vector<RecomputedTensor> tensors;
 
+  uint64_t baseCost() const { return cost > waited + extraCost ? cost - waited - extraCost : 0; }
   double extraFlopsFraction() const;
   double extraCostFraction() const;
   double boundFraction() const; ///< the cost that the least possible recomputation adds

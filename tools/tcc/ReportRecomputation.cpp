@@ -35,10 +35,13 @@ int32_t lastReader(const plan::Entry &program, const emit::EntryLives &lives, in
 Recomputation analyzeRecomputation(const plan::Entry &program, const emit::EntryLives &lives) {
   Recomputation result;
   result.cost = program.cost();
+  uint64_t work = 0;
   std::map<std::string, int32_t> executed;
   for (int32_t i = 0; i < program.instructions_size(); ++i) {
     const plan::Instruction &instruction = program.instructions(i);
     std::string key = callKey(instruction);
+    if (!instruction.has_transfer())
+      work += instruction.cost();
     if (!instruction.recompute()) {
       result.flopsOnce += instruction.flops();
       // A gradient at the same nodes may be a product of the same shape.
@@ -65,8 +68,9 @@ Recomputation analyzeRecomputation(const plan::Entry &program, const emit::Entry
     result.bytes = program.without_recompute_bytes() - program.transient_bytes();
   // A first execution may leave some results to a later one, so the sum over repeats would be wrong: the extra cost is
   // the program's cost beyond that of the ladder's first rung, which executes everything once.
-  if (program.frontier_size() && program.frontier(0).cost() <= result.cost)
-    result.extraCost = result.cost - program.frontier(0).cost();
+  result.waited = result.cost - std::min(work, result.cost);
+  if (program.frontier_size() && program.frontier(0).cost() <= work)
+    result.extraCost = work - program.frontier(0).cost();
   result.lowerBoundCost = program.lower_bound_cost();
   std::stable_sort(result.tensors.begin(), result.tensors.end(), [](auto &a, auto &b) { return a.bytes > b.bytes; });
   return result;
@@ -78,6 +82,7 @@ void addRecomputation(Recomputation &sum, const Recomputation &program, uint64_t
   sum.flopsOnce += program.flopsOnce * double(calls);
   sum.cost += program.cost * calls;
   sum.extraCost += program.extraCost * calls;
+  sum.waited += program.waited * calls;
   sum.lowerBoundCost += program.lowerBoundCost * calls;
   sum.tensors.insert(sum.tensors.end(), program.tensors.begin(), program.tensors.end());
   std::stable_sort(sum.tensors.begin(), sum.tensors.end(), [](auto &a, auto &b) { return a.bytes > b.bytes; });
@@ -86,11 +91,11 @@ void addRecomputation(Recomputation &sum, const Recomputation &program, uint64_t
 double Recomputation::extraFlopsFraction() const { return flopsOnce > 0 ? flops / flopsOnce : 0; }
 
 double Recomputation::extraCostFraction() const {
-  return cost > extraCost ? double(extraCost) / double(cost - extraCost) : 0;
+  return baseCost() ? double(extraCost) / double(baseCost()) : 0;
 }
 
 double Recomputation::boundFraction() const {
-  uint64_t base = cost - extraCost;
+  uint64_t base = baseCost();
   return base && lowerBoundCost > base ? double(lowerBoundCost - base) / double(base) : 0;
 }
 
