@@ -114,6 +114,7 @@ stage_emulation() {
       --target cuda:sm_90 --device cuda --values &&
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_models.py build/emulation --all &&
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_budgets.py build/emulation --all &&
+    TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_offload.py build/emulation --all &&
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_cards.py build/emulation --all &&
     TCC_BIN=$PWD/build/bin $python test/emulation/random_settings.py build/emulation --rounds "${TCC_RANDOM_ROUNDS:-100}" \
       --seed "${TCC_RANDOM_SEED:-$((1000 * 10#$(date +%j)))}"

@@ -255,7 +255,7 @@ _WORDS = (
     (r"--entry\b", "entries"),
     (r"--fit batch\b", 'fit="batch"'),
     (r"--shape\b", "batch="),
-    (r"--(batch|fit|memory-budget|precision|target|threads)\b", lambda found: found[1].replace("-", "_")),
+    (r"--(batch|fit|host-memory|memory-budget|precision|target|threads)\b", lambda found: found[1].replace("-", "_")),
 )
 
 
@@ -327,6 +327,7 @@ def compile(
     entries: tuple[str, ...] = ("train", "evaluate", "predict"),
     target: str | list[str] | None = None,
     memory_budget: str | int | None = None,
+    host_memory: str | int | None = None,
     precision: str | None = None,
     batch: int | list[int] | None = None,
     lengths: list[int] | None = None,
@@ -341,6 +342,7 @@ def compile(
     For both: recipe: path of a recipe in TOML, or a dict of its keys ({"optimizer.lr": 3e-4, "loss.kind":
     "cross_entropy"}). output: where the plan is kept; None: a temporary file. entries: "train", "evaluate", "predict",
     "gradients". target: "cpu:v3", "cuda:sm_90" or a list; None: this machine. memory_budget: "2GiB", "80%" or bytes.
+    host_memory: "64GiB" or bytes, the most that a card's plan keeps on the host within its budget; None: no limit.
     threads: the most that a Trainer may have, for which a budget must do; None: as many as this machine has.
     precision: "bf16" or "f16". batch: samples of a batch. fit="batch": the largest batch within the memory budget. With
     either a module is exported for any number of samples, which its forward must allow.
@@ -365,6 +367,7 @@ def compile(
         "entries": entries,
         "target": target,
         "memory_budget": memory_budget,
+        "host_memory": host_memory,
         "precision": precision,
         "batch": batch,
         "fit": fit,

@@ -444,6 +444,7 @@ print(made["folder"], *made["losses"])
             (usage, "batch = 0: it must be an integer from 1", lambda: compiled(batch=0)),
             (refused, "entries trian: expected train, evaluate, predict", lambda: compiled(entries="trian")),
             (refused, "memory_budget lots: expected a size such as", lambda: compiled(memory_budget="lots")),
+            (refused, "host_memory 1GiB: .* has no memory of its own", lambda: compiled(host_memory="1GiB")),
             (refused, "precision: f8 not in {f32", lambda: compiled(precision="f8")),
             (refused, 'fit="batch": it needs a budget; give one with memory_budget', lambda: compiled(fit="batch")),
             (refused, "target tpu: this version compiles for cpu", lambda: compiled(target="tpu")),
