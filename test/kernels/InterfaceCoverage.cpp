@@ -35,6 +35,8 @@ bool isStructural(llvm::StringRef name) {
                                           "train.next",
                                           "train.fill",
                                           "train.copy",
+                                          "train.store",
+                                          "train.fetch",
                                           "train.conv_epilogue",
                                           "train.matmul_epilogue",
                                           "train.matmul_unpack",

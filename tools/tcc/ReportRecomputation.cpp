@@ -34,12 +34,13 @@ int32_t lastReader(const plan::Entry &program, const emit::EntryLives &lives, in
 
 Recomputation analyzeRecomputation(const plan::Entry &program, const emit::EntryLives &lives) {
   Recomputation result;
-  result.cost = program.cost();
   uint64_t work = 0;
+  bool moves = false;
   std::map<std::string, int32_t> executed;
   for (int32_t i = 0; i < program.instructions_size(); ++i) {
     const plan::Instruction &instruction = program.instructions(i);
     std::string key = callKey(instruction);
+    moves |= instruction.has_transfer();
     if (!instruction.has_transfer())
       work += instruction.cost();
     if (!instruction.recompute()) {
@@ -68,6 +69,7 @@ Recomputation analyzeRecomputation(const plan::Entry &program, const emit::Entry
     result.bytes = program.without_recompute_bytes() - program.transient_bytes();
   // A first execution may leave some results to a later one, so the sum over repeats would be wrong: the extra cost is
   // the program's cost beyond that of the ladder's first rung, which executes everything once.
+  result.cost = moves ? program.cost() : work; // with transfers the time of three streams
   result.waited = result.cost - std::min(work, result.cost);
   if (program.frontier_size() && program.frontier(0).cost() <= work)
     result.extraCost = work - program.frontier(0).cost();

@@ -165,17 +165,28 @@ std::string frontierText(const Report &report) {
       if (program.program->frontier_size() < 2)
         continue; // nothing to choose from
       text += fmt::format("\nfrontier of {}: packed plans from no recomputation to least memory\n", program.name);
-      Table table(">>>>>>><", {"trun allocates", "arena", "on the host", "cost", "", "lower bound", "gap", ""});
+      const bool anyOnHost = std::ranges::any_of(program.program->frontier(), [](const auto &point) {
+        return point.host_bytes() + point.moved_state_bytes() > 0;
+      });
+      std::vector<std::string> heads = {"trun allocates", "arena", "cost", "", "lower bound", "gap", ""};
+      if (anyOnHost)
+        heads.insert(heads.begin() + 2, "on the host");
+      Table table(anyOnHost ? ">>>>>>><" : ">>>>>><", heads);
       uint64_t least = 0;
       for (const plan::FrontierPoint &point : program.program->frontier())
         least = least ? std::min(least, point.cost()) : point.cost();
       for (const plan::FrontierPoint &point : program.program->frontier()) {
         uint64_t bound = point.lower_bound_cost();
-        table.add({formatBytes(stateBytes - point.moved_state_bytes() + point.transient_bytes()),
-                   formatBytes(point.transient_bytes()), hostText(point), timeText(point.cost()),
-                   least ? "+" + percentText(double(point.cost()) / double(least) - 1) : "",
-                   bound ? timeText(bound) : "-", bound ? percentText(double(point.cost()) / double(bound) - 1) : "-",
-                   point.chosen() ? "this plan" : ""});
+        std::vector<std::string> row = {formatBytes(stateBytes - point.moved_state_bytes() + point.transient_bytes()),
+                                        formatBytes(point.transient_bytes()),
+                                        timeText(point.cost()),
+                                        least ? "+" + percentText(double(point.cost()) / double(least) - 1) : "",
+                                        bound ? timeText(bound) : "-",
+                                        bound ? percentText(double(point.cost()) / double(bound) - 1) : "-",
+                                        point.chosen() ? "this plan" : ""};
+        if (anyOnHost)
+          row.insert(row.begin() + 2, hostText(point));
+        table.add(row);
       }
       text += table.text();
     }

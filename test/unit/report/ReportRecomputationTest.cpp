@@ -108,7 +108,8 @@ TEST(ReportRecomputation, TextNamesTensorsAndFrontier) {
   nlohmann::ordered_json frontier = reportJson(analyzePlan(plan, 0))["memory"]["frontier"];
   ASSERT_EQ(frontier.size(), 2u);
   EXPECT_EQ(frontier[1].dump(),
-            R"({"program":"step","arena_bytes":1280,"cost_ns":440,"lower_bound_cost_ns":430,"chosen":true})");
+            R"({"program":"step","arena_bytes":1280,"cost_ns":440,"lower_bound_cost_ns":430,)"
+            R"("device_bytes":1472,"host_bytes":0,"moved_state_bytes":0,"chosen":true})");
 }
 
 TEST(ReportRecomputation, OneVariantIsReportedAndAllAreListed) {
