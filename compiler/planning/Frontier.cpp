@@ -591,7 +591,7 @@ void Climb::offload(const View &view) {
       const std::optional<Sequence> tight = solved.feasible ? view.sequence(solved.schedule, *offer) : std::nullopt;
       if (!tight)
         return;
-      if (std::none_of(tight->begin(), tight->end(), [&](int id) { return id >= int(offer->first); })) {
+      if (std::none_of(tight->begin(), tight->end(), [&](int id) { return offer->has(id); })) {
         high = price;
         continue;
       }

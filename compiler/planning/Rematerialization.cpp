@@ -7,9 +7,10 @@
 
 namespace tcc::planning {
 
+Cost transferCost(Bytes bytes, Bytes bytesPerCost) { return bytes / bytesPerCost + (bytes % bytesPerCost != 0); }
+
 Cost transferCost(const RematProblem &problem, size_t node) {
-  const Bytes bytes = problem.nodes[node].bytes, link = problem.linkBytesPerCost;
-  return bytes / link + (bytes % link != 0) + problem.nodes[node].transferExtra;
+  return transferCost(problem.nodes[node].bytes, problem.linkBytesPerCost) + problem.nodes[node].transferExtra;
 }
 
 RematMeasure measure(const RematProblem &problem, const RematSchedule &schedule) {

@@ -60,6 +60,9 @@ constexpr int fetchOf(int node) { return ~node; }
 constexpr bool isFetch(int entry) { return entry < 0; }
 constexpr int nodeOfEntry(int entry) { return entry < 0 ? ~entry : entry; }
 
+/// The bytes over the link's rate, rounded up.
+Cost transferCost(Bytes bytes, Bytes bytesPerCost);
+
 /// What one transfer of a node's output costs; the problem has a link.
 Cost transferCost(const RematProblem &problem, size_t node);
 

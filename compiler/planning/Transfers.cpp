@@ -6,8 +6,6 @@
 
 namespace tcc::planning {
 
-Cost transferCost(Bytes bytes, Bytes bytesPerCost) { return (bytes + bytesPerCost - 1) / bytesPerCost; }
-
 Offer offerTransfers(const Program &program, Bytes bytesPerCost) {
   constexpr Bytes kLeastBytes = 64 << 10; // smaller ones are not worth a call of the driver
   Offer offer;

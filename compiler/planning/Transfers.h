@@ -24,16 +24,15 @@ struct Offer {
 
   int storeOf(size_t k) const { return int(first + 2 * k); }
   int fetchOf(size_t k) const { return storeOf(k) + 1; }
-  /// The index in `values` that an optional instruction moves.
-  size_t movedBy(int instruction) const { return (size_t(instruction) - first) / 2; }
+  bool has(int instruction) const { return size_t(instruction) >= first; }
+  bool isStore(int instruction) const { return (size_t(instruction) - first) % 2 == 0; }
+  /// The value that an optional instruction moves.
+  int movedBy(int instruction) const { return values[(size_t(instruction) - first) / 2]; }
 };
 
 /// Offers every value of at least 64 KiB that an instruction makes, that does not live to the end, and that the program
 /// does not fetch or store itself.
 Offer offerTransfers(const Program &program, Bytes bytesPerCost);
-
-/// What a transfer takes: the bytes over the channel's rate, rounded up.
-Cost transferCost(Bytes bytes, Bytes bytesPerCost);
 
 /// True if the program has transfers of its own.
 bool hasTransfers(const Program &program);

@@ -1,8 +1,9 @@
 //===- BeginTransfers.cpp - let transfers run beside other instructions ---===//
 //
-// Planning places a store where it is done, a fetch where it begins. Here each store moves to where its source is made,
-// and both are told how many instructions they may run beside: up to the place where a store stood, and up to what
-// reads the result of a fetch. Memory was planned for these lives.
+// Planning places a store at the instruction before which it must be done, and a fetch where it begins. This pass moves
+// each store behind the instruction that makes its source. Then it records how many instructions each transfer may run
+// beside: a store those up to its planned place, a fetch those up to the first reader of its result. Memory was planned
+// for these lives.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"

@@ -545,9 +545,8 @@ EntryProblem::EntryProblem(func::FuncOp function) : function(function) {
 }
 
 void EntryProblem::offerTransfers() {
-  planning::Offer offer = planning::offerTransfers(program, linkBytesPerCost(function));
+  offer = planning::offerTransfers(program, linkBytesPerCost(function));
   program = std::move(offer.program);
-  offered = std::move(offer.values);
 }
 
 void EntryProblem::apply(const planning::Sequence &sequence) {
@@ -588,10 +587,9 @@ void EntryProblem::apply(const planning::Sequence &sequence) {
   const std::vector<planning::Execution> executions = planning::executionsOf(program, sequence);
   for (auto [at, id] : llvm::enumerate(sequence)) {
     if (size_t(id) >= instructions.size()) {
-      const size_t number = size_t(id) - instructions.size();
-      Value value = values[size_t(offered[number / 2])];
+      Value value = values[size_t(offer.movedBy(id))];
       OpBuilder builder(terminator);
-      if (number % 2 == 0)
+      if (offer.isStore(id))
         stored[value] = StoreOp::create(builder, value.getLoc(), value.getType(), remap(remap, value));
       else
         current[value] = FetchOp::create(builder, value.getLoc(), value.getType(), stored.lookup(value));

@@ -103,7 +103,7 @@ struct EntryProblem {
   void apply(const planning::Sequence &sequence);
 
 private:
-  std::vector<int> offered;               ///< values, by the number of their store among the optional instructions
+  planning::Offer offer;                  ///< the offered transfers; its program has moved to `program`
   llvm::DenseMap<mlir::Value, int> index; // of values
 };
 

@@ -49,7 +49,7 @@ struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
   }
 
 private:
-  /// Places what is kept on the host: as the rung has it, or packed here.
+  /// Gives the values on the host their offsets: those of the rung, if there is one, else of a packing made here.
   static bool placeOnHost(func::FuncOp function, const EntryBuffers &entry) {
     std::vector<int> packed;
     const planning::PackingProblem problem = planning::hostPackingOf(entry.blocks, packed);

@@ -63,8 +63,9 @@ struct Ladder {
         bytes = std::min(bytes, point.bytes);
     return bytes;
   }
-  bool keepsOnHost(const planning::FrontierPoint &point) const { return point.host.bytes > 0; }
 };
+
+bool keepsOnHost(const planning::FrontierPoint &point) { return point.host.bytes > 0; }
 
 /// A choice of the state that is kept on the host, with the entries that fetch it.
 struct Level {
@@ -119,7 +120,7 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
     ModuleOp module = getOperation();
     hostLimit = hostBytes ? planning::Bytes(hostBytes) : std::numeric_limits<planning::Bytes>::max();
     const target::Target *target = target::targetOf(module);
-    if (!target || !target->capabilities().keepsOnHost || variants > 1)
+    if (!target || !target->capabilities().keepsOnHost || variants > 1) // such targets have one variant
       offload = "none";
     std::vector<Level> levels = levelsOf(module);
     Level &first = levels.front();
@@ -379,7 +380,7 @@ private:
   static std::string forcedBy(const Ladder &ladder, const planning::FrontierPoint &point) {
     constexpr size_t kMostLines = 8;
     const planning::Program program =
-        ladder.keepsOnHost(point) ? planning::offerTransfers(ladder.program, 1).program : ladder.program;
+        keepsOnHost(point) ? planning::offerTransfers(ladder.program, 1).program : ladder.program;
     const planning::Sequence &sequence = point.sequence;
     std::vector<planning::Block> live = planning::liveAtPeak(program, sequence);
     std::string text;
@@ -431,7 +432,7 @@ private:
   void follow(const std::vector<Level> &levels, const Ladder &ladder, const planning::FrontierPoint &chosen,
               func::FuncOp function, int64_t variant) {
     EntryProblem problem(function);
-    if (ladder.keepsOnHost(chosen))
+    if (keepsOnHost(chosen))
       problem.offerTransfers();
     problem.apply(chosen.sequence);
     Builder builder(&getContext());
@@ -456,7 +457,7 @@ private:
     const planning::PackingSolution &packing = chosen.packing;
     function->setAttr(names::kPackedOffsets,
                       builder.getDenseI64ArrayAttr(llvm::to_vector_of<int64_t>(packing.offsets)));
-    if (ladder.keepsOnHost(chosen)) {
+    if (keepsOnHost(chosen)) {
       function->setAttr(names::kHostPackedOffsets,
                         builder.getDenseI64ArrayAttr(llvm::to_vector_of<int64_t>(chosen.host.offsets)));
       function->setAttr(names::kHostTransientBytes, integer(chosen.host.bytes));

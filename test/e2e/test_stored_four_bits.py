@@ -536,7 +536,7 @@ class StoredFourBits(EndToEnd):
         self.succeed("tcc", "four.onnx", "--suggest-recipe", "suggested.toml")
         self.assertIn("[adapter]", (self.folder / "suggested.toml").read_text())
         self.succeed("tcc", "four.onnx", "--recipe", "suggested.toml", "-o", "p.tplan")
-        # A pattern of adapters that matches scales alone, and training of what cannot be trained.
+        # Adapters whose pattern matches only scales; and a recipe that trains the stored codes.
         self.store(self.linear(["x", "fc.weight_Q4", "fc.weight_scales"], {"fc.weight_Q4": b, "fc.weight_scales": s}, a), "net.onnx")
         loss = ("--set", 'loss.kind="mse"', "--set", 'loss.target="t"', "-o", "p.tplan")
         self.refuse(1, ["adapter.targets", "no matrix, filter or table", "there is fc|there are fc|nearest is .?fc"], "tcc", "net.onnx", *loss, *ADAPTER,

@@ -176,7 +176,7 @@ class Offload(EndToEnd):
             results.append(self.run_of(plan, f"{what}-run", seed=2)[1])
         self.assertEqual(*results)
 
-    def test_what_is_refused(self):
+    def test_refusals_and_other_targets(self):
         recipe = self.write("r.toml", models.SQUARES + ADAMW)
         self.refuse(2, ["--host-memory 1GiB: cpu.* has no memory of its own"], "tcc", self.tower(), "--recipe", recipe, "--target", "cpu",
                     "--host-memory", "1GiB", "-o", "p")
@@ -186,7 +186,13 @@ class Offload(EndToEnd):
                     "--recipe", recipe, "--target", "cuda:sm_90", "--set", "offload.what=state", "--memory-budget", "10MiB", "--host-memory", "1MiB",
                     "-o", "p")
         moved = self.plan("moved", models.SQUARES + ADAMW, "--set", "offload.what=state")
-        self.refuse(1, ["page-locked|allocat|memory"], "trun", moved, "--data", self.data, "--device", "cpu", "--out", "o", env=stand_in())
+        self.refuse(1, ["the plan is for cuda:sm_90|keeps memory of a card on the host"], "trun", moved, "--data", self.data, "--device", "cpu", "--out", "o",
+                    env=stand_in())
+        # Beside a program for a CPU, which has no memory of its own.
+        both = self.compile(self.tower(), "--recipe", recipe, "--target", "cpu:v3", "--target", "cuda:sm_90", "--set", "offload.what=state", "--entry",
+                            "train", plan="both.tplan")
+        self.succeed("trun", "verify", both)
+        self.assertEqual(self.run_of(both, "both-run", seed=3)[0], self.run_of(moved, "moved-run")[0])
 
 
 if __name__ == "__main__":

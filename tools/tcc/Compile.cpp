@@ -340,7 +340,7 @@ Status makePlan(const std::vector<CompileOptions> &options, const std::string &p
     if (!joined)
       return joined.status();
     const std::string &bytes = made.size() > 1 ? *joined : made.front().plan.bytes;
-    // A plan with weights is large: it is checked where it is.
+    // The plan is verified in place, without a copy, since its weights make it large.
     Expected<plan::PlanReader> written = plan::PlanReader::over(bytes, path);
     if (!written)
       return written.status();
