@@ -27,6 +27,8 @@ add_executable(own own_loop.c)
 target_link_libraries(own PRIVATE tcc::trun m)
 add_executable(inside from_memory.c plan.S)
 target_link_libraries(inside PRIVATE tcc::trun)
+add_executable(alone from_memory.c plan.S)
+target_link_libraries(alone PRIVATE tcc::trun_static)
 message(STATUS "programs in ${tcc_PROGRAMS}")
 """
 TRAINING = """
@@ -100,8 +102,8 @@ class Installed(unittest.TestCase):
         for name, tensors in (("d", rows), ("start", start)):
             safetensors.numpy.save_file(tensors, self.folder / f"{name}.safetensors")
         run(self.prefix / "bin" / "trun", self.plan(), "--data", self.folder / "d.safetensors", "--init",
-            self.folder / "start.safetensors", "--no-shuffle", "--out", self.folder / "run-of-trun")
-        self.assertEqual(losses, [line["loss"] for line in metrics(self.folder / "run-of-trun")[0]])
+            self.folder / "start.safetensors", "--no-shuffle", "--out", self.folder / f"run-{program.name}")
+        self.assertEqual(losses, [line["loss"] for line in metrics(self.folder / f"run-{program.name}")[0]])
         self.assertEqual(len(losses), 3)
 
     def test_a_consumer_that_cmake_builds(self):
@@ -115,11 +117,21 @@ class Installed(unittest.TestCase):
         self.assertIn(f"programs in {self.prefix}/bin", done.stdout)
         run("cmake", "--build", source / "build")
         self.consume("cmake", source / "build" / "own")
-        self.same_as_trun(source / "build" / "inside")
+        for program in ("inside", "alone"):
+            with self.subTest(program):
+                self.same_as_trun(source / "build" / program)
+        self.assertNotIn("libtrun", run("readelf", "-d", source / "build" / "alone").stdout)
         (source / "CMakeLists.txt").write_text(CONSUMER.replace("tcc 0.1", "tcc 9.1"))
         refused = run("cmake", "-S", source, "-B", source / "other", f"-DCMAKE_PREFIX_PATH={self.prefix}", check=False)
         self.assertIn("9.1", refused.stderr)
         self.assertNotEqual(refused.returncode, 0)
+
+    def test_the_archive_has_no_symbol_that_a_program_could_meet(self):
+        listed = run("nm", "--defined-only", "--extern-only", self.prefix / "lib/libtrun.a").stdout.splitlines()
+        names = {line.split()[-1] for line in listed if len(line.split()) == 3}
+        exported = run("nm", "--defined-only", "--dynamic", self.prefix / "lib/libtrun.so").stdout.splitlines()
+        self.assertEqual(names, {name for line in exported if (name := line.split()[-1].split("@")[0]).startswith("trun_")})
+        self.assertIn("trun_plan_open", names)
 
     def test_a_consumer_that_pkg_config_helps(self):
         # pkg-config separates words by spaces.
