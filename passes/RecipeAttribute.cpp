@@ -112,8 +112,8 @@ template <Is<AdapterSettings> S, typename Visit> void visitMembers(S &settings, 
 }
 
 template <Is<ParallelSettings> S, typename Visit> void visitMembers(S &settings, Visit visit) {
-  auto &[mode, average, reduceDtype, bucketBytes, virtualRanks, leastRanks, batchNorm, ranks, shardWithinNode,
-         prefetch] = settings;
+  auto &[mode, average, reduceDtype, bucketBytes, virtualRanks, leastRanks, batchNorm, accumulators, ranks,
+         shardWithinNode, prefetch] = settings;
   visit("mode", mode);
   visit("average", average);
   visit("reduce_dtype", reduceDtype);
@@ -121,6 +121,7 @@ template <Is<ParallelSettings> S, typename Visit> void visitMembers(S &settings,
   visit("virtual_ranks", virtualRanks);
   visit("least_ranks", leastRanks);
   visit("batch_norm", batchNorm);
+  visit("accumulators", accumulators);
   visit("ranks", ranks);
   visit("shard_within_node", shardWithinNode);
   visit("prefetch", prefetch);

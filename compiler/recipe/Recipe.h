@@ -173,6 +173,7 @@ struct ParallelSettings {
   int64_t virtualRanks = 0;        ///< train.virtual_ranks: number shared by the job's ranks; 0: none
   int64_t leastRanks = 1;          ///< least number of virtualRanks' ranks; fewer lack memory for partial sums
   std::string batchNorm = "local"; ///< local: statistics of a rank's batch; sync: of all ranks' batches
+  std::string accumulators = "whole"; ///< a window's sums on each rank: whole, or shards, summed at each micro-batch
   /// With virtualRanks: the least number of ranks that can run the plan.
   int64_t fewestRanks() const { return leastRanks < shardRanks() ? shardRanks() : leastRanks; }
   /// Levels of the reduction tree that each rank sums over its own virtual ranks, if there are as few ranks as allowed.
@@ -190,6 +191,7 @@ struct ParallelSettings {
   bool distributed() const { return mode != "none"; }
   bool sharded() const { return mode == "grad_op" || shardsParameters(); }
   bool shardsParameters() const { return mode == "full" || replicates(); }
+  bool shardsAccumulators() const { return accumulators == "shards"; }
   /// True if each node has all of the state.
   bool replicates() const { return mode == "hybrid"; }
   bool operator==(const ParallelSettings &) const = default;

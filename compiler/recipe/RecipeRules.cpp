@@ -245,6 +245,10 @@ static Status finishVirtualRanks(const Recipe &recipe) {
         "{}train.virtual_ranks: parallel.batch_norm = \"sync\" needs all batches at once, and a rank takes those of "
         "its virtual ranks in turn; leave parallel.batch_norm out",
         at);
+  if (parallel.shardsAccumulators())
+    return error("{}train.virtual_ranks: parallel.accumulators = \"shards\" adds the ranks' gradients before those of "
+                 "the next micro-batch, so the order depends on their number; leave parallel.accumulators out",
+                 at);
   return Status::success();
 }
 
@@ -277,6 +281,14 @@ static Status finishShards(const Recipe &recipe) {
     return error("{}parallel.prefetch: nothing is gathered ahead unless parameters are sharded; use parallel.mode = "
                  "\"full\" or \"hybrid\", or leave the key out",
                  recipe.at("parallel.prefetch"));
+  if (recipe.where.count("parallel.accumulators") && !parallel.sharded())
+    return error("{}parallel.accumulators: no state is sharded; use parallel.mode = \"grad_op\", \"full\" or "
+                 "\"hybrid\", or leave the key out",
+                 recipe.at("parallel.accumulators"));
+  if (parallel.shardsAccumulators() && parallel.average == "ranks")
+    return error("{}parallel.accumulators = \"shards\" adds the gradients of ranks before each could divide by the "
+                 "denominator of its window; leave parallel.average out: \"exact\" divides once, by that of all ranks",
+                 recipe.at("parallel.accumulators"));
   return Status::success();
 }
 

@@ -315,6 +315,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"parallel.reduce_dtype", to(parallel, &P::reduceDtype)},
       {"parallel.bucket_bytes", to(parallel, &P::bucketBytes)},
       {"parallel.batch_norm", to(parallel, &P::batchNorm)},
+      {"parallel.accumulators", to(parallel, &P::accumulators)},
       {"parallel.least_ranks", to(parallel, &P::leastRanks)},
 
       {"phase", [](Recipe &, const toml::node &) { return Status(); }}, // finishPhases reads them all together

@@ -160,7 +160,8 @@ private:
     for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients))
       gradient = place(entry, gradient, parameter.name).cast(updateType(parameter.type.getElementType()));
     if (recipe.parallel.distributed())
-      sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients, inputs.terms);
+      sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients, inputs.terms,
+                   /*areShards=*/false);
     returnTrainingOutputs(entry, values);
     buildUpdate(entry, inputs);
   }
@@ -185,9 +186,13 @@ private:
         if (recipe.parallel.distributed())
           accumulate(termState(name), place(entry, value, name));
       }
-      for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, gradientsOf(values)))
-        accumulate(gradientState(parameter.name),
-                   place(entry, gradient, parameter.name).cast(updateType(parameter.type.getElementType())));
+      llvm::SmallVector<Value> gradients(gradientsOf(values));
+      for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, gradients))
+        gradient = place(entry, gradient, parameter.name).cast(updateType(parameter.type.getElementType()));
+      if (recipe.parallel.shardsAccumulators())
+        scatterGradients(entry, recipe.parallel, gradients);
+      for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, gradients))
+        accumulate(gradientState(parameter.name), place(entry, gradient, parameter.name));
       returnTrainingOutputs(entry, values);
       writeState(entry, isFinite(place(entry, values[0], kLossSum)));
       entry.finish();
@@ -213,8 +218,11 @@ private:
   /// Sums the window's accumulators over all ranks in place: the next window overwrites them. Running statistics
   /// changed with each micro-batch; from here on they are those of rank 0.
   void sumWindow(EntryBuilder &entry, UpdateInputs &inputs) {
-    sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients, inputs.terms);
-    if (!recipe.parallel.sharded()) // a sum of shards is smaller than its accumulator
+    const ParallelSettings &parallel = recipe.parallel;
+    sumOverRanks(entry, parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients, inputs.terms,
+                 parallel.shardsAccumulators());
+    // Otherwise there was no sum, or one of shards, which are smaller than the accumulators.
+    if (parallel.shardsAccumulators() ? parallel.replicates() : !parallel.sharded())
       for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients))
         entry.update(gradientState(parameter.name), gradient);
     std::vector<std::string> statistics;

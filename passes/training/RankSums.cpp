@@ -57,16 +57,43 @@ Expr gatherShards(const Expr &shard, RankedTensorType whole, const ParallelSetti
   return shardOp<AllGatherOp>(shard, RankedTensorType::get(whole.getShape(), elementTypeOf(shard)), parallel);
 }
 
+/// A gradient in the type in which ranks send it.
+static Expr sentForm(const Expr &gradient, const ParallelSettings &parallel) {
+  if (!elementTypeOf(gradient).isF32() || parallel.reduceDtype == "f32")
+    return gradient;
+  MLIRContext *context = gradient.builder->getContext();
+  return gradient.cast(parallel.reduceDtype == "bf16" ? Type(BFloat16Type::get(context))
+                                                      : Type(Float16Type::get(context)));
+}
+
+/// Sums a gradient in its sent form over the ranks that share the state.
+static Expr sumSent(const Expr &value, const ParallelSettings &parallel) {
+  if (!parallel.sharded())
+    return sumOf(value, 0, 0);
+  const target::Target *target = target::targetOf(value.builder->getInsertionBlock()->getParentOp());
+  if (parallel.virtualRanks && target && !target->capabilities().scattersInOneTree)
+    return ownShard(sumOf(value, 0, 0), parallel);
+  return shardOp<ReduceScatterOp>(value, heldType(parallel, tensorTypeOf(value)), parallel);
+}
+
+void scatterGradients(EntryBuilder &entry, const ParallelSettings &parallel,
+                      llvm::MutableArrayRef<Value> gradients) {
+  OpBuilder builder(entry.builder.getContext());
+  for (Value &gradient : gradients) {
+    setBehind(builder, entry.builder.getInsertionBlock(), gradient);
+    const Expr value(builder, gradient.getLoc(), gradient);
+    gradient = sumSent(sentForm(value, parallel), parallel).cast(elementTypeOf(gradient));
+  }
+}
+
 void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, Value &lossSum, Value &lossWeight,
-                  llvm::MutableArrayRef<Value> gradients, llvm::MutableArrayRef<Value> terms) {
+                  llvm::MutableArrayRef<Value> gradients, llvm::MutableArrayRef<Value> terms, bool areShards) {
   OpBuilder builder(entry.builder.getContext());
   Block *body = entry.builder.getInsertionBlock();
   auto at = [&](Value value) {
     setBehind(builder, body, value);
     return Expr(builder, value.getLoc(), value);
   };
-  const target::Target *target = target::targetOf(body->getParentOp());
-  const bool scattersInOneTree = !target || target->capabilities().scattersInOneTree;
   Value scale;
   if (parallel.average == "ranks") {
     Expr weight = at(isBefore(lossSum, lossWeight) ? lossWeight : lossSum).with(lossWeight);
@@ -93,17 +120,9 @@ void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, Value &
     Type element = elementTypeOf(gradient);
     if (scale)
       value = value * value.with(scale).cast(element);
-    Type narrow = parallel.reduceDtype == "bf16"  ? Type(builder.getBF16Type())
-                  : parallel.reduceDtype == "f16" ? Type(builder.getF16Type())
-                                                  : element;
-    if (element.isF32())
-      value = value.cast(narrow);
-    if (!parallel.sharded())
-      value = sumOf(value, 0, 0);
-    else if (parallel.virtualRanks && !scattersInOneTree)
-      value = ownShard(sumOf(value, 0, 0), parallel);
-    else
-      value = shardOp<ReduceScatterOp>(value, heldType(parallel, tensorTypeOf(value)), parallel);
+    value = sentForm(value, parallel);
+    if (!areShards)
+      value = sumSent(value, parallel);
     if (parallel.replicates())
       value = sumOf(value, 0, parallel.shardWithinNode);
     gradient = value.cast(element);

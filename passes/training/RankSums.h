@@ -9,12 +9,18 @@ namespace tcc::train {
 
 /// Replaces one rank's loss numerator, loss denominator and gradients by their sums over all ranks, so that the update
 /// is that of the global batch. A sharded gradient is replaced by this rank's shard of the sum (summed in a node first,
-/// then across nodes). With average = "ranks", numerator and gradients are divided by the rank's own denominator first,
-/// and the denominator counts the ranks. Each sum is a collective of its own, right behind its operand, which
-/// distribute merges into buckets. `terms` alternates numerators and denominators of several losses, which are summed
-/// likewise.
+/// then across nodes); with `areShards` gradients are shards of sums in a node already. With average = "ranks",
+/// numerator and gradients are divided by the rank's own denominator first, and the denominator counts the ranks. Each
+/// sum is a collective of its own, right behind its operand, which distribute merges into buckets. `terms` alternates
+/// numerators and denominators of several losses, which are summed likewise.
 void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, mlir::Value &lossSum, mlir::Value &lossWeight,
-                  llvm::MutableArrayRef<mlir::Value> gradients, llvm::MutableArrayRef<mlir::Value> terms = {});
+                  llvm::MutableArrayRef<mlir::Value> gradients, llvm::MutableArrayRef<mlir::Value> terms,
+                  bool areShards);
+
+/// Replaces the gradients of a micro-batch by this rank's shards of their sums over the ranks that share the state,
+/// each right behind its operand.
+void scatterGradients(EntryBuilder &entry, const ParallelSettings &parallel,
+                      llvm::MutableArrayRef<mlir::Value> gradients);
 
 /// The sum of a number over all ranks.
 Expr sumOverRanks(const Expr &number);

@@ -106,7 +106,8 @@ public:
     warnOfAssumedShapes();
     if (accumulatesInState(recipe)) {
       for (const TrainedParameter &parameter : made.parameters)
-        declareSum(gradientState(parameter.name), stateType(parameter.type), parameter.group);
+        declareSum(gradientState(parameter.name),
+                   stateType(recipe.parallel.shardsAccumulators() ? parameter.held : parameter.type), parameter.group);
       declareSum(kSumState.str(), backward.getResultTypes()[0], -1);
       declareSum(kWeightState.str(), backward.getResultTypes()[1], -1);
       for (unsigned i = endOfGradients(backward), end = endOfTerms(backward);

@@ -423,10 +423,12 @@ void verifyCollective(const Context &context, const Call &call, const Collective
   const std::string_view name = entries::baseOf(call.entry.name());
   const bool window = name == entries::kAccumulateFirst || name == entries::kAccumulateNext;
   const Parallel &parallel = context.plan.training().parallel();
-  // Micro-batches communicate only to gather sharded parameters and for statistics over the batches of all ranks. Ranks
-  // evaluate together if parameters are sharded (Evaluate.cpp).
+  // Micro-batches communicate only to gather sharded parameters, to sum shards of gradients, and for statistics over
+  // the batches of all ranks. Ranks evaluate together if parameters are sharded (Evaluate.cpp).
+  const bool shards =
+      collective.kind() == CollectiveCall::ALL_GATHER || collective.kind() == CollectiveCall::REDUCE_SCATTER;
   const bool together =
-      (window && (collective.kind() == CollectiveCall::ALL_GATHER || parallel.batch_norm() == "sync")) ||
+      (window && (shards || parallel.batch_norm() == "sync")) ||
       (name == entries::kEvaluate && collective.kind() == CollectiveCall::ALL_GATHER && shardsParameters(parallel));
   if (name != entries::kStep && name != entries::kUpdate && !together)
     call.report("{}: a collective in an entry that ranks do not run together; only '{}' and '{}' may have some",

@@ -487,6 +487,14 @@ std::vector<Key> makeKeys() {
        Recompile,
        "BatchNormalization by the batch of each rank, or, as torch.nn.SyncBatchNorm, by those of all ranks",
        {"sync_batchnorm", "sync_bn", "sync_batch_norm"}},
+      Key{"parallel.accumulators",
+          choice({"whole", "shards"}),
+          "\"whole\"",
+          Recompile,
+          "with sharded state and `train.accumulate`: what each rank holds of a window's gradients: all of them, "
+          "summed over the ranks once, or a shard, summed at each micro-batch: [ranks.md](ranks.md#accumulators)",
+          {"no_sync", "contiguous_gradients", "partition_grads"}}
+          .whenResumed(Resumed::Ignored),
       Key{"parallel.least_ranks",
           integer(1, int64_t(1) << 16),
           "1",

@@ -57,6 +57,18 @@ class Hybrid(Sharded):
     def test_a_transformer_with_accumulation_in_small_buckets(self):
         self.check("nano-gpt", "train.accumulate=2", "parallel.bucket_bytes=1000", NEVER_CLIPS)
 
+    def test_shards_of_accumulators_are_summed_across_nodes_once(self):
+        settings = ("train.accumulate=2", "optimizer.kind=sgd", "optimizer.lr=0.1")
+        self.check("nano-gpt", *settings, bits=False)
+        whole = losses(self.folder / "hybrid")
+        self.nodes("nano-gpt", *settings, "parallel.accumulators=shards", node=2)
+        self.train("hybrid.tplan", "d.safetensors", "shards", "--steps", 4, nproc=4)
+        np.testing.assert_allclose(losses(self.folder / "shards"), whole, rtol=1e-6)
+        sums = {program["program"]: {(one["collective"], one["tensors"] > 3) for one in program["collectives"]}
+                for program in self.report("hybrid.tplan")["communication"]["programs"]}
+        self.assertEqual(sums["accumulate_next"], {("all-gather", True), ("reduce-scatter", True)})
+        self.assertIn(("all-reduce across nodes", True), sums["update"])
+
     def test_clipping_and_the_norms_of_lamb(self):
         self.check("mlp", "train.clip_norm=0.5", "optimizer.kind=lamb", "optimizer.lr=0.01", bits=False)
 

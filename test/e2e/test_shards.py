@@ -125,6 +125,78 @@ class SameAsDdp(Sharded):
         self.assertEqual(found[0], found[1])
 
 
+class Accumulators(Sharded):
+    """A window's gradients in shards: the sums of whole accumulators in another order, in the memory of shards."""
+    WINDOW = ("train.accumulate=3", "parallel.bucket_bytes=4000")
+
+    def run_of(self, case, accumulators, *settings, mode="full", ranks=2, steps=4, words=(), **options):
+        plan = self.shards(case, *self.WINDOW, f"parallel.accumulators={accumulators}", *settings, mode=mode, ranks=ranks,
+                           plan=f"{accumulators}.tplan")
+        shutil.rmtree(self.folder / accumulators, ignore_errors=True)
+        self.train(plan, self.data(case), accumulators, "--steps", steps, *words, nproc=ranks, **options)
+        return losses(self.folder / accumulators), self.weights(accumulators)
+
+    def check(self, case, *settings, rtol=1e-6, **options):
+        expected, first = self.run_of(case, "whole", *settings, **options)
+        found, second = self.run_of(case, "shards", *settings, **options)
+        self.assertGreater(np.ptp(expected), 0)
+        np.testing.assert_allclose(found, expected, rtol=rtol)
+        for name, value in first.items():
+            np.testing.assert_allclose(second[name], value, rtol=100 * rtol, atol=10 * rtol, err_msg=name)
+
+    def test_the_losses_of_whole_accumulators(self):
+        for mode, ranks in (("grad_op", 2), ("full", 4)):
+            with self.subTest(mode):
+                # Adam would make steps of the rounding errors that are the gradients of the keys' biases.
+                self.check("nano-gpt", "optimizer.kind=sgd", "optimizer.lr=0.1", mode=mode, ranks=ranks)
+
+    def test_gradients_in_bf16_on_their_way(self):
+        self.check("nano-gpt", "train.precision=bf16", "parallel.reduce_dtype=bf16", rtol=1e-3)
+
+    def test_f16_with_a_loss_scale(self):
+        self.check("mlp", "train.precision=f16", "parallel.reduce_dtype=f16", mode="grad_op", rtol=1e-3)
+
+    def test_statistics_over_all_ranks(self):
+        self.check("cnn-bn", "parallel.batch_norm=sync", rtol=1e-5)
+
+    def test_each_rank_holds_its_part(self):
+        memory = {}
+        for accumulators in ("whole", "shards"):
+            plan = self.shards("nano-gpt", *self.WINDOW, f"parallel.accumulators={accumulators}", mode="grad_op", ranks=4)
+            memory[accumulators] = self.report(plan)["memory"]
+        whole, part = (memory[name]["resident"]["accumulators"] for name in ("whole", "shards"))
+        self.assertLess(abs(part - whole / 4), 4 * 40, "40 tensors, each with at most a row of padding")
+        # A gradient is in memory until its bucket is sent, not until the end of the backward pass.
+        self.assertLess(memory["shards"]["arena_bytes"] - memory["whole"]["arena_bytes"], whole / 4)
+
+    def test_resumes_bit_for_bit_and_ends_in_a_short_window(self):
+        """An epoch of nano-gpt has 2 batches for each of 2 ranks: windows of 2 in place of 3."""
+        expected, first = self.run_of("nano-gpt", "shards", steps=6)
+        found, _ = self.run_of("nano-gpt", "shards", steps=3)
+        self.assertEqual(found, expected[:3])
+        self.succeed("trun", "--resume", "shards", "--steps", 6)
+        self.assertEqual(losses(self.folder / "shards"), expected)
+        for name, value in self.weights("shards").items():
+            np.testing.assert_array_equal(value, first[name], err_msg=name)
+
+    def test_a_nan_in_one_ranks_data_is_found_there(self):
+        data = safetensors.numpy.load_file(self.data("mlp"))
+        data["x"][32 + 7, 3] = np.nan
+        safetensors.numpy.save_file(data, self.folder / "d.safetensors")
+        for mode in ("grad_op", "full"):
+            plan = self.shards("mlp", *self.WINDOW, "parallel.accumulators=shards", mode=mode, ranks=2)
+            self.refuse(4, ["step 1", "NaN.*rank 1 \\(host|sample 39"], "trun", plan, "--data", "d.safetensors", "--out",
+                        mode, "--no-shuffle", "--nproc", 2)
+
+    def test_what_does_not_go_together_says_so(self):
+        for patterns, settings in (
+                (["parallel.accumulators", "grad_op"], ["parallel.mode=ddp"]),
+                (["parallel.accumulators", "leave parallel.average out"], ["parallel.mode=full", "parallel.ranks=2", "parallel.average=ranks"]),
+                (["train.virtual_ranks", "leave parallel.accumulators out"], ["parallel.mode=full", "parallel.ranks=2", "train.virtual_ranks=4"])):
+            self.refuse(1, patterns, "tcc", ZOO / "mlp" / "model.onnx", "--recipe", ZOO / "mlp" / "recipe.toml", "--entry", "train",
+                        *[word for one in (*settings, "parallel.accumulators=shards") for word in ("--set", one)])
+
+
 class State(Sharded):
     def test_each_rank_holds_its_part(self):
         """The parts on 4 ranks add up to one rank's moments, and in mode full to its parameters, plus fewer than 4 elements of

@@ -82,6 +82,10 @@ class SameAsOneCard(CardJobs):
     def test_a_transformer_with_clipping_in_small_buckets(self):
         self.check("nano-gpt", "train.clip_norm=0.5", "parallel.bucket_bytes=1000", jobs=[("ddp", 2), ("full", 4)], steps=4)
 
+    def test_accumulators_in_shards(self):
+        self.check("nano-gpt", "parallel.accumulators=shards", "parallel.bucket_bytes=4000",
+                   jobs=[("grad_op", 2), ("full", 2)], steps=3)
+
     def test_batch_norm_of_each_rank(self):
         self.check("cnn-bn", jobs=[("ddp", 2)], steps=3)
 

@@ -2,6 +2,8 @@
 // RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,optimizer.momentum=0.9,parallel.mode=full,parallel.ranks=3" --build-update | FileCheck %s --check-prefix=FULL
 // RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,optimizer.momentum=0.9,parallel.mode=full,parallel.ranks=3" --build-update --distribute=bucket-bytes=64 | FileCheck %s --check-prefix=NEAR
 // RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,optimizer.momentum=0.9,parallel.mode=hybrid,parallel.shard_within_node=3,train.clip_norm=1" --build-update | FileCheck %s --check-prefix=HYBRID
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,parallel.mode=grad_op,parallel.ranks=3,train.accumulate=2,parallel.accumulators=shards,parallel.reduce_dtype=bf16" --build-update | FileCheck %s --check-prefix=PARTS
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,parallel.mode=hybrid,parallel.shard_within_node=3,train.accumulate=2,parallel.accumulators=shards" --build-update | FileCheck %s --check-prefix=NODES
 
 train.variable @w : tensor<2x4xf32> {role = "parameter"}
 train.variable @v : tensor<4x8xf32> {role = "parameter"}
@@ -34,6 +36,25 @@ train.variable @v : tensor<4x8xf32> {role = "parameter"}
 // HYBRID-NEXT: train.all_reduce(%[[NODE]]) {across = 3 : i64} : (tensor<3xf32>) -> tensor<3xf32>
 // HYBRID: %[[SQUARES:.*]] = train.all_reduce(%{{.*}}) {within = 3 : i64} : (tensor<f32>) -> tensor<f32>
 // HYBRID-NEXT: train.sqrt %[[SQUARES]]
+
+// A rank holds its shard of a window's gradient, to which each micro-batch adds the ranks' sum; the update sums only the loss.
+// PARTS: train.variable @"w/gradient" : tensor<3xf32> {{{.*}}role = "accumulator"}
+// PARTS: func.func @accumulate_first(
+// PARTS: %[[SUM:.*]] = train.reduce_scatter(%{{.*}}) ranks = 3 : (tensor<2x4xbf16>) -> tensor<3xbf16>
+// PARTS-NEXT: train.cast %[[SUM]] : tensor<3xbf16> -> tensor<3xf32>
+// PARTS: func.func @accumulate_next({{.*}} %[[BEFORE:[^ ]*]]: tensor<3xf32> {train.variable = "w/gradient"}
+// PARTS: %[[NEXT:.*]] = train.reduce_scatter(%{{.*}}) ranks = 3 : (tensor<2x4xbf16>) -> tensor<3xbf16>
+// PARTS-NEXT: %[[WIDE:.*]] = train.cast %[[NEXT]]
+// PARTS: train.add %[[BEFORE]], %[[WIDE]] : tensor<3xf32>
+// PARTS: func.func @update(
+// PARTS-NOT: train.reduce_scatter
+
+// Nodes add their shards once a window.
+// NODES: func.func @accumulate_first(
+// NODES-NOT: across
+// NODES: func.func @update({{.*}} %[[SHARD:[^ ]*]]: tensor<3xf32> {train.variable = "w/gradient"}
+// NODES-NOT: train.reduce_scatter
+// NODES: train.all_reduce(%[[SHARD]]) {across = 3 : i64} : (tensor<3xf32>) -> tensor<3xf32>
 
 // Between the readers of w, v is read, which exceeds a bucket: w is gathered twice, v once for its two readers.
 // NEAR: func.func @step(

@@ -65,7 +65,7 @@ TEST(RecipeAttribute, CarriesEverySetting) {
        "adapter.dropout=0.1", "adapter.train=['n']", "adapter.base=nf4", "adapter.block=128", "train.precision=f16",
        "train.loss_scale.kind=fixed", "train.loss_scale.init_scale=8"},
       {"parallel.mode=full", "parallel.ranks=4", "parallel.prefetch=2", "parallel.bucket_bytes=5",
-       "parallel.reduce_dtype=bf16"},
+       "parallel.reduce_dtype=bf16", "parallel.accumulators=shards"},
       {"parallel.mode=ddp", "train.virtual_ranks=8", "parallel.least_ranks=2"},
       {"phase=[{name='d', loss='dl', parameters=['d.*'], optimizer={kind='sgd', lr=0.1}, clip_norm=0.5}, {name='g', "
        "loss={kind='mse', of='y', target='t'}, parameters=['g.*'], every=2}]"},

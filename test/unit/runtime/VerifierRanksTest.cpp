@@ -102,6 +102,25 @@ TEST(VerifierRanks, SomeRanksOnlyInPlansForNodes) {
   expectProblem(plan, {"with reach 7"});
 }
 
+/// Shards of accumulators are summed at each micro-batch, of which all ranks have the same number.
+TEST(VerifierRanks, ScattersOfGradientsInMicroBatches) {
+  for (auto [name, good] : {std::pair("accumulate_first", true), {"accumulate_next.critic", true}, {"evaluate", false}}) {
+    plan::Plan plan = makeRankPlan();
+    step(plan).set_name(name);
+    step(plan).mutable_instructions(2)->clear_collective();
+    *step(plan).mutable_instructions(2) = makeTestPlan().entries(0).instructions(2);
+    plan::CollectiveCall &scatter = *step(plan).mutable_instructions(0)->mutable_collective();
+    scatter.set_kind(plan::CollectiveCall::REDUCE_SCATTER);
+    scatter.set_dtype(plan::F32);
+    plan.mutable_training()->mutable_parallel()->set_mode("grad_op");
+    plan.mutable_training()->mutable_parallel()->set_ranks(1);
+    if (good)
+      EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>()) << name;
+    else
+      expectProblem(plan, {"instruction 0", "a collective in an entry that ranks do not run together"});
+  }
+}
+
 /// If no rank has all parameters, all ranks evaluate together.
 TEST(VerifierRanks, GathersInEvaluationsOfShardedParameters) {
   for (auto [mode, good] : {std::pair("full", true), {"hybrid", true}, {"grad_op", false}}) {
