@@ -153,11 +153,14 @@ Value ElementEmitter::rounded(Value value, Type element) {
   return element.isBF16() || element.isF16() ? fromStored(toStored(value, element), element) : value;
 }
 
+static Value approximate(OpBuilder &b, Location loc, StringRef intrinsic, Value x) {
+  return LLVM::CallIntrinsicOp::create(b, loc, b.getF32Type(), b.getStringAttr(intrinsic), ValueRange{x}).getResult(0);
+}
 Value ElementEmitter::approximatePowerOfTwo(Value x) {
-  if (!onCard || !x.getType().isF32())
-    return nullptr;
-  auto name = builder.getStringAttr("llvm.nvvm.ex2.approx.ftz.f32");
-  return LLVM::CallIntrinsicOp::create(builder, loc, builder.getF32Type(), name, ValueRange{x}).getResult(0);
+  return approximate(builder, loc, "llvm.nvvm.ex2.approx.ftz.f32", x);
+}
+Value ElementEmitter::approximateReciprocal(Value x) {
+  return approximate(builder, loc, "llvm.nvvm.rcp.approx.ftz.f", x);
 }
 
 Value ElementEmitter::operand(unsigned operand, ArrayRef<Coord> coords) {

@@ -31,7 +31,9 @@ public:
   mlir::Value operand(unsigned operand, llvm::ArrayRef<train::Coord> coords) override;
   mlir::Value operandIf(unsigned operand, llvm::ArrayRef<train::Coord> coords, mlir::Value predicate,
                         mlir::Value otherwise) override;
+  bool approximates() const override { return onCard; }
   mlir::Value approximatePowerOfTwo(mlir::Value x) override;
+  mlir::Value approximateReciprocal(mlir::Value x) override;
   llvm::SmallVector<mlir::Value>
   loop(int64_t lower, int64_t upper, mlir::ValueRange inits,
        llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value, mlir::ValueRange)> body) override;

@@ -18,7 +18,8 @@ namespace tcc::train {
 class FusedOp;
 
 namespace names {
-/// unit, on exp: its results are softmax weights of 16-bit scores, so a machine's own approximation will do
+/// unit, on ops with the trait HasNearForm: results are rounded to 16 bits, or are softmax weights of 16-bit scores, so
+/// a machine's own approximations will do (NearFunctions.h)
 inline constexpr llvm::StringLiteral kOfNarrow = "train.of_narrow";
 } // namespace names
 
@@ -55,9 +56,11 @@ public:
   loop(int64_t lower, int64_t upper, mlir::ValueRange inits,
        llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value i, mlir::ValueRange carried)> body) = 0;
 
-  /// The machine's own approximation of 2^x in f32, within 2 units in the last place, for ops that tolerate it; null if
-  /// it has none.
+  /// True if the machine has approximations of its own for ops that tolerate them (NearFunctions.h): of 2^x within 2
+  /// units in the last place, and of 1/x within 1. Both are of f32, and flush subnormal numbers to zero.
+  virtual bool approximates() const { return false; }
   virtual mlir::Value approximatePowerOfTwo(mlir::Value /*x*/) { return nullptr; }
+  virtual mlir::Value approximateReciprocal(mlir::Value /*x*/) { return nullptr; }
 
   /// The type of a value whose elements are `element`: itself, or a vector of lanes. f16 and bf16 become f32.
   mlir::Type laneType(mlir::Type element) const;

@@ -70,6 +70,11 @@ static void map(llvm::ArrayRef<HostTensor> operands, HostTensor &result, Float o
   TCC_VALUE(OP, FLOPS, VALUE, INT_VALUE)                                                                               \
   TCC_BODY(OP, BODY, INT_BODY)
 
+/// Whether the op's elements are computed by the machine's approximations.
+static bool isNear(Operation *op, ElementBuilder &b) {
+  return op->hasAttr(names::kOfNarrow) && b.approximates() && !elementTypeOf(op->getResult(0)).isF64();
+}
+
 static double signOf(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
 static Expr signExpr(const Expr &x) { return x.apply<SignOp>(); }
 static Lane intSign(Lane x, bool isUnsigned) {
@@ -83,15 +88,7 @@ TCC_UNARY_ANY(NegOp, 1, -x, int64_t(-uint64_t(x)), -x, -x, -g)
 TCC_UNARY_ANY(AbsOp, 1, std::fabs(x), x < 0 && !isUnsigned ? int64_t(-uint64_t(x)) : x, x.abs(),
               isUnsigned ? x : less(x, 0).select(-x, x), g * signExpr(x))
 // g·e^x
-TCC_VALUE(ExpOp, 12, std::exp(x), x)
-TCC_GRADIENT(ExpOp, g * y)
-Value ExpOp::emitElement(ElementBuilder &b, unsigned result, llvm::ArrayRef<Coord> coords) {
-  Lane x(b, b.operand(0, coords));
-  if ((*this)->hasAttr(names::kOfNarrow) && !x.isDouble())
-    if (Value near = b.approximatePowerOfTwo(x * 1.44269504088896340736))
-      return near;
-  return emitExp(b, x);
-}
+TCC_UNARY(ExpOp, 12, std::exp(x), emitExp(b, x, isNear(*this, b)), g * y)
 // g·e^x
 TCC_UNARY(Expm1Op, 13, std::expm1(x), emitExpm1(b, x), g * (y + 1.0))
 // g/x
@@ -103,17 +100,17 @@ TCC_UNARY(SqrtOp, 1, std::sqrt(x), x.sqrt(), g / (2.0 * y))
 // −g·x^(−3/2)/2
 TCC_UNARY(RsqrtOp, 2, 1 / std::sqrt(x), 1.0 / x.sqrt(), -0.5 * (g * (y * y * y)))
 // g·(1 − tanh²x)
-TCC_UNARY(TanhOp, 18, std::tanh(x), emitTanh(b, x), g * (1.0 - y * y))
+TCC_UNARY(TanhOp, 18, std::tanh(x), emitTanh(b, x, isNear(*this, b)), g * (1.0 - y * y))
 // g·σ(x)·(1 − σ(x))
-TCC_UNARY(SigmoidOp, 15, 1 / (1 + std::exp(-x)), emitSigmoid(b, x), g * (y * (1.0 - y)))
+TCC_UNARY(SigmoidOp, 15, 1 / (1 + std::exp(-x)), emitSigmoid(b, x, isNear(*this, b)), g * (y * (1.0 - y)))
 // g·(σ(x) + y·(1 − σ(x)))
-TCC_UNARY(SiluOp, 17, x / (1 + std::exp(-x)), x * x.with(emitSigmoid(b, x)),
+TCC_UNARY(SiluOp, 17, x / (1 + std::exp(-x)), emitSilu(b, x, isNear(*this, b)),
           g * (y + x.apply<SigmoidOp>() * (1.0 - y)))
 // g·σ(x)
-TCC_UNARY(SoftplusOp, 35, std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))), emitSoftplus(b, x),
+TCC_UNARY(SoftplusOp, 35, std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))), emitSoftplus(b, x, isNear(*this, b)),
           g *x.apply<SigmoidOp>())
 // g·2/√π·e^(−x²)
-TCC_UNARY(ErfOp, 25, std::erf(x), emitErf(b, x), g * (kTwoOverSqrtPi * (-(x * x)).exp()))
+TCC_UNARY(ErfOp, 25, std::erf(x), emitErf(b, x, isNear(*this, b)), g * (kTwoOverSqrtPi * (-(x * x)).exp()))
 // g·cos x
 TCC_UNARY(SinOp, 20, std::sin(x), emitSin(b, x), g * x.apply<CosOp>())
 // −g·sin x
@@ -175,10 +172,10 @@ void GeluDerivativeOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutab
 }
 
 Value GeluOp::emitElement(ElementBuilder &b, unsigned result, llvm::ArrayRef<Coord> coords) {
-  return emitGelu(b, b.operand(0, coords), getTanh());
+  return emitGelu(b, b.operand(0, coords), getTanh(), isNear(*this, b));
 }
 Value GeluDerivativeOp::emitElement(ElementBuilder &b, unsigned result, llvm::ArrayRef<Coord> coords) {
-  return emitGeluDerivative(b, b.operand(0, coords), getTanh());
+  return emitGeluDerivative(b, b.operand(0, coords), getTanh(), isNear(*this, b));
 }
 
 void GeluOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,

@@ -28,17 +28,17 @@ class Train_UnaryFlat<string mnemonic, string text>
 
 def Train_NegOp : Train_UnaryAny<"neg", "−x">;
 def Train_AbsOp : Train_UnaryAny<"abs", "|x|; derivative 0 at 0">;
-def Train_ExpOp : Train_Unary<"exp", "e^x">;
+def Train_ExpOp : Train_Unary<"exp", "e^x", [Train_HasNearForm]>;
 def Train_LogOp : Train_Unary<"log", "natural logarithm">;
 def Train_Expm1Op : Train_Unary<"expm1", "e^x − 1">;
 def Train_Log1pOp : Train_Unary<"log1p", "ln(1 + x)">;
 def Train_SqrtOp : Train_Unary<"sqrt", "square root">;
 def Train_RsqrtOp : Train_Unary<"rsqrt", "1/√x">;
-def Train_TanhOp : Train_Unary<"tanh", "hyperbolic tangent">;
-def Train_SigmoidOp : Train_Unary<"sigmoid", "1/(1 + e^−x)">;
-def Train_SiluOp : Train_Unary<"silu", "x·σ(x)">;
-def Train_SoftplusOp : Train_Unary<"softplus", "ln(1 + e^x)">;
-def Train_ErfOp : Train_Unary<"erf", "error function">;
+def Train_TanhOp : Train_Unary<"tanh", "hyperbolic tangent", [Train_HasNearForm]>;
+def Train_SigmoidOp : Train_Unary<"sigmoid", "1/(1 + e^−x)", [Train_HasNearForm]>;
+def Train_SiluOp : Train_Unary<"silu", "x·σ(x)", [Train_HasNearForm]>;
+def Train_SoftplusOp : Train_Unary<"softplus", "ln(1 + e^x)", [Train_HasNearForm]>;
+def Train_ErfOp : Train_Unary<"erf", "error function", [Train_HasNearForm]>;
 def Train_SinOp : Train_Unary<"sin", "sine">;
 def Train_CosOp : Train_Unary<"cos", "cosine">;
 def Train_TanOp : Train_Unary<"tan", "tangent">;
@@ -51,11 +51,11 @@ def Train_AsinhOp : Train_Unary<"asinh", "inverse hyperbolic sine">;
 def Train_AcoshOp : Train_Unary<"acosh", "inverse hyperbolic cosine">;
 def Train_AtanhOp : Train_Unary<"atanh", "inverse hyperbolic tangent">;
 def Train_ReluOp : Train_UnaryAny<"relu", "max(x, 0); derivative 0 at 0">;
-def Train_GeluOp : Train_Unary<"gelu", "x Φ(x), or its tanh approximation"> {
+def Train_GeluOp : Train_Unary<"gelu", "x Φ(x), or its tanh approximation", [Train_HasNearForm]> {
   let arguments = (ins Train_FloatTensor:$input, DefaultValuedAttr<BoolAttr, "false">:$tanh);
   let description = "Hendrycks and Gimpel, arXiv:1606.08415; ONNX Gelu-20 with approximate = none or tanh.";
 }
-def Train_GeluDerivativeOp : Train_Unary<"gelu_derivative", "the derivative of gelu: Φ(x) + x φ(x), or its tanh approximation's"> {
+def Train_GeluDerivativeOp : Train_Unary<"gelu_derivative", "the derivative of gelu: Φ(x) + x φ(x), or its tanh approximation's", [Train_HasNearForm]> {
   let arguments = (ins Train_FloatTensor:$input, DefaultValuedAttr<BoolAttr, "false">:$tanh);
   let description = "Takes one exponential and one rounding; composed of other ops it would take several of each.";
 }

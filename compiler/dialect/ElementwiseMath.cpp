@@ -2,20 +2,31 @@
 #include "compiler/dialect/ElementwiseMath.h"
 
 #include "compiler/dialect/Lane.h"
-#include "compiler/dialect/ScalarFunctions.h"
+#include "compiler/dialect/NearFunctions.h"
 
 using namespace mlir;
 
 namespace tcc::train {
 
-Value emitExp(ElementBuilder &b, Value x) { return scalar::exp(Lane(b, x)); }
+Value emitExp(ElementBuilder &b, Value x, bool near) {
+  return near ? scalar::near::exp(Lane(b, x)) : scalar::exp(Lane(b, x));
+}
 Value emitExpm1(ElementBuilder &b, Value x) { return scalar::expm1(Lane(b, x)); }
 Value emitLog(ElementBuilder &b, Value x) { return scalar::log(Lane(b, x)); }
 Value emitLog1p(ElementBuilder &b, Value x) { return scalar::log1p(Lane(b, x)); }
-Value emitTanh(ElementBuilder &b, Value x) { return scalar::tanh(Lane(b, x)); }
-Value emitSigmoid(ElementBuilder &b, Value x) { return scalar::sigmoid(Lane(b, x)); }
-Value emitSoftplus(ElementBuilder &b, Value x) { return scalar::softplus(Lane(b, x)); }
-Value emitErf(ElementBuilder &b, Value x) { return scalar::erf(Lane(b, x)); }
+Value emitTanh(ElementBuilder &b, Value x, bool near) {
+  return near ? scalar::near::tanh(Lane(b, x)) : scalar::tanh(Lane(b, x));
+}
+Value emitSigmoid(ElementBuilder &b, Value x, bool near) {
+  return near ? scalar::near::sigmoid(Lane(b, x)) : scalar::sigmoid(Lane(b, x));
+}
+Value emitSilu(ElementBuilder &b, Value x, bool near) { return Lane(b, x) * Lane(b, emitSigmoid(b, x, near)); }
+Value emitSoftplus(ElementBuilder &b, Value x, bool near) {
+  return near ? scalar::near::softplus(Lane(b, x)) : scalar::softplus(Lane(b, x));
+}
+Value emitErf(ElementBuilder &b, Value x, bool near) {
+  return near ? scalar::near::erf(Lane(b, x)) : scalar::erf(Lane(b, x));
+}
 Value emitSin(ElementBuilder &b, Value x) { return scalar::sinOrCos(Lane(b, x), 0); }
 Value emitCos(ElementBuilder &b, Value x) { return scalar::sinOrCos(Lane(b, x), 1); }
 Value emitTan(ElementBuilder &b, Value x) { return scalar::tan(Lane(b, x)); }
@@ -27,8 +38,12 @@ Value emitCosh(ElementBuilder &b, Value x) { return scalar::cosh(Lane(b, x)); }
 Value emitAsinh(ElementBuilder &b, Value x) { return scalar::asinh(Lane(b, x)); }
 Value emitAcosh(ElementBuilder &b, Value x) { return scalar::acosh(Lane(b, x)); }
 Value emitAtanh(ElementBuilder &b, Value x) { return scalar::atanh(Lane(b, x)); }
-Value emitGelu(ElementBuilder &b, Value x, bool tanh) { return scalar::gelu(Lane(b, x), tanh); }
-Value emitGeluDerivative(ElementBuilder &b, Value x, bool tanh) { return scalar::geluDerivative(Lane(b, x), tanh); }
+Value emitGelu(ElementBuilder &b, Value x, bool tanh, bool near) {
+  return near ? scalar::near::gelu(Lane(b, x), tanh) : scalar::gelu(Lane(b, x), tanh);
+}
+Value emitGeluDerivative(ElementBuilder &b, Value x, bool tanh, bool near) {
+  return near ? scalar::near::geluDerivative(Lane(b, x), tanh) : scalar::geluDerivative(Lane(b, x), tanh);
+}
 Value emitPow(ElementBuilder &b, Value x, Value y) { return scalar::pow(Lane(b, x), Lane(b, y)); }
 
 Value emitRoundToOdd(ElementBuilder &b, Value value) {

@@ -5,6 +5,7 @@
 //
 // Accuracy: within 2 ulp in f32 and 4 ulp in f64 (measured by test/kernels/ScalarFunctions: 1.6 and 3.3 at worst).
 // Results below the smallest normal number are computed, not flushed. NaN in, NaN out; limits at ±∞ and ±0 are C's.
+// `near`: to the accuracy of results that are rounded to 16 bits, by the machine's approximations (NearFunctions.h).
 // sin, cos and tan keep this for |x| < 2^50 in f32 and 2^30 in f64, lose digits slowly above, and are NaN from 2^51 on.
 //
 //===----------------------------------------------------------------------===//
@@ -15,14 +16,15 @@
 
 namespace tcc::train {
 
-mlir::Value emitExp(ElementBuilder &b, mlir::Value x);
+mlir::Value emitExp(ElementBuilder &b, mlir::Value x, bool near = false);
 mlir::Value emitExpm1(ElementBuilder &b, mlir::Value x);
 mlir::Value emitLog(ElementBuilder &b, mlir::Value x);
 mlir::Value emitLog1p(ElementBuilder &b, mlir::Value x);
-mlir::Value emitTanh(ElementBuilder &b, mlir::Value x);
-mlir::Value emitSigmoid(ElementBuilder &b, mlir::Value x);
-mlir::Value emitSoftplus(ElementBuilder &b, mlir::Value x);
-mlir::Value emitErf(ElementBuilder &b, mlir::Value x);
+mlir::Value emitTanh(ElementBuilder &b, mlir::Value x, bool near = false);
+mlir::Value emitSigmoid(ElementBuilder &b, mlir::Value x, bool near = false);
+mlir::Value emitSilu(ElementBuilder &b, mlir::Value x, bool near);
+mlir::Value emitSoftplus(ElementBuilder &b, mlir::Value x, bool near = false);
+mlir::Value emitErf(ElementBuilder &b, mlir::Value x, bool near = false);
 mlir::Value emitSin(ElementBuilder &b, mlir::Value x);
 mlir::Value emitCos(ElementBuilder &b, mlir::Value x);
 mlir::Value emitTan(ElementBuilder &b, mlir::Value x);
@@ -36,8 +38,8 @@ mlir::Value emitAcosh(ElementBuilder &b, mlir::Value x);
 mlir::Value emitAtanh(ElementBuilder &b, mlir::Value x);
 /// x·Φ(x) and its derivative, or those of the tanh approximation. In f32 they are within 2^-22·|x| and 2^-22 of the
 /// exact values (measured: half and 0.8 of that).
-mlir::Value emitGelu(ElementBuilder &b, mlir::Value x, bool tanh);
-mlir::Value emitGeluDerivative(ElementBuilder &b, mlir::Value x, bool tanh);
+mlir::Value emitGelu(ElementBuilder &b, mlir::Value x, bool tanh, bool near);
+mlir::Value emitGeluDerivative(ElementBuilder &b, mlir::Value x, bool tanh, bool near);
 /// C's pow, special cases included.
 mlir::Value emitPow(ElementBuilder &b, mlir::Value x, mlir::Value y);
 /// C's fmod: exact.

@@ -55,6 +55,11 @@ struct Lane {
   Lane floor() const { return make<mlir::math::FloorOp>(value); }
   Lane roundEven() const { return make<mlir::math::RoundEvenOp>(value); }
   Lane copySign(Lane sign) const { return make<mlir::math::CopySignOp>(value, sign.value); }
+  /// NaN if this is.
+  Lane minimum(double y) const { return make<mlir::arith::MinimumFOp>(value, like(y).value); }
+  Lane maximum(double y) const { return make<mlir::arith::MaximumFOp>(value, like(y).value); }
+  Lane nearPowerOfTwo() const { return with(b->approximatePowerOfTwo(value)); }
+  Lane nearReciprocal() const { return with(b->approximateReciprocal(value)); }
   /// x·y + z, rounded once.
   Lane fma(Lane y, Lane z) const { return make<mlir::math::FmaOp>(value, y.value, z.value); }
   Lane fma(Lane y, double z) const { return fma(y, like(z)); }

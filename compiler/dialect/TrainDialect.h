@@ -25,6 +25,7 @@ namespace tcc::train {
 template <typename ConcreteType>
 class NotDifferentiable : public mlir::OpTrait::TraitBase<ConcreteType, NotDifferentiable> {};
 template <typename ConcreteType> class Pointwise : public mlir::OpTrait::TraitBase<ConcreteType, Pointwise> {};
+template <typename ConcreteType> class HasNearForm : public mlir::OpTrait::TraitBase<ConcreteType, HasNearForm> {};
 template <typename ConcreteType>
 class HandsOutElements : public mlir::OpTrait::TraitBase<ConcreteType, HandsOutElements> {};
 template <typename ConcreteType> class View : public mlir::OpTrait::TraitBase<ConcreteType, View> {};

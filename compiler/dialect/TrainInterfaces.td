@@ -227,6 +227,8 @@ def Train_Collective : OpInterface<"Collective"> {
 def Train_NotDifferentiable : NativeOpTrait<"NotDifferentiable"> { let cppNamespace = "::tcc::train"; }
 /// The result has the operands' shape, element by element (Fusible with identity maps).
 def Train_Pointwise : NativeOpTrait<"Pointwise"> { let cppNamespace = "::tcc::train"; }
+/// Has a form by a machine's approximations, for results that are rounded to 16 bits (names::kOfNarrow).
+def Train_HasNearForm : NativeOpTrait<"HasNearForm"> { let cppNamespace = "::tcc::train"; }
 /// Elements of the result are unchanged elements of operand 0, or zeros: rounding before or after is the same.
 def Train_HandsOutElements : NativeOpTrait<"HandsOutElements"> { let cppNamespace = "::tcc::train"; }
 /// Same bytes under another shape: no instruction is emitted.

@@ -44,6 +44,18 @@ struct HostLane {
   HostLane fma(HostLane y, HostLane z) const {
     return kind == F64 ? dbl(std::fma(f, y.f, z.f)) : single(std::fmaf(float(f), float(y.f), float(z.f)));
   }
+  /// NaN if this is.
+  HostLane minimum(double y) const { return std::isnan(f) || f < like(y).f ? *this : like(y); }
+  HostLane maximum(double y) const { return std::isnan(f) || f > like(y).f ? *this : like(y); }
+  /// A machine's approximations, which flush subnormal numbers to zero, that many ulp away from the nearest result.
+  static inline int powerUlps = 0, reciprocalUlps = 0;
+  HostLane nearPowerOfTwo() const { return approximated(float(std::exp2(f)), powerUlps); }
+  HostLane nearReciprocal() const { return approximated(float(1 / flushed(float(f))), reciprocalUlps); }
+  static float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
+  static HostLane approximated(float x, int ulps) {
+    bool ordinary = std::isfinite(x) && flushed(x) != 0;
+    return single(flushed(ordinary ? std::bit_cast<float>(std::bit_cast<int32_t>(x) + ulps) : x));
+  }
   HostLane select(HostLane x, HostLane y) const { return i ? x : y; }
   HostLane operator&(HostLane y) const { return integer(kind, i & y.i); }
   HostLane operator|(HostLane y) const { return integer(kind, i | y.i); }

@@ -284,6 +284,9 @@ public:
   }
 
   void addPasses(Stage stage, mlir::OpPassManager &passes, const Wishes &wishes) const override {
+    // Once all ops are final; bits depend on it, so it does not depend on fusion.
+    if (stage == Stage::Views)
+      passes.addNestedPass<mlir::func::FuncOp>(train::createMarkNarrowPass());
     if (!wishes.fuse)
       return;
     switch (stage) {

@@ -138,8 +138,8 @@ void Emitter::testProperty() {
   refuse("this property is not emulated");
 }
 
-/// ex2.approx.ftz, which attention on tiles uses. PTX bounds its error by 2 ulp (PTX ISA, ex2); here the result is the
-/// nearest number.
+/// ex2.approx.ftz, which attention on tiles and functions of 16-bit results use. PTX bounds its error by 2 ulp (PTX ISA,
+/// ex2); here the result is the nearest number.
 void Emitter::powerOfTwo() {
   expectOperands(2);
   ScalarType t = type();
@@ -148,7 +148,8 @@ void Emitter::powerOfTwo() {
   setFloat(now->operands[0], call("tccEmulationPowerOfTwo", builder.getFloatTy(), {inFloat(1, t)}), t);
 }
 
-/// 1/x or 1/√x, the approximations from which exact quotients and roots are made (compiler/codegen/ExactQuotients.cpp).
+/// 1/x or 1/√x, the approximations from which exact quotients and roots are made (compiler/codegen/ExactQuotients.cpp);
+/// functions of 16-bit results use 1/x as it is.
 /// PTX bounds their error by 1 or 2 ulp (PTX ISA, rcp and rsqrt); here the result is the nearest number. Subnormal
 /// operands and results are 0.
 void Emitter::nearReciprocal(Intrinsic::ID function) {

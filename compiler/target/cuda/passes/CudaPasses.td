@@ -76,6 +76,25 @@ def SumAttentionRowsPass : Pass<"sum-attention-rows", "::mlir::func::FuncOp"> {
   }];
 }
 
+def MarkNarrowPass : Pass<"mark-narrow", "::mlir::func::FuncOp"> {
+  let summary = "Mark functions whose results are rounded to 16 bits";
+  let description = [{
+    An op with the trait HasNearForm (exp, tanh, sigmoid, silu, softplus, erf, gelu and its derivative) gets the attribute
+    `train.of_narrow` if its type has 16 bits, or if it is part of an elementwise chain that reads tensors of 16 bits and
+    ends, in all readers, in a rounding to 16 bits or in a reduction. Other operands of the chain are smaller: biases,
+    scales, statistics of rows. Kernels then compute it by the card's approximations of 2^x and 1/x (NearFunctions.h).
+
+    ```mlir
+    %x = train.cast %p : tensor<8x64xbf16> -> tensor<8x64xf32>
+    %y = train.add %x, %bias : tensor<8x64xf32>
+    %z = train.gelu %y : tensor<8x64xf32>
+    %r = train.cast %z : tensor<8x64xf32> -> tensor<8x64xbf16>
+    // becomes
+    %z = train.gelu %y {train.of_narrow} : tensor<8x64xf32>
+    ```
+  }];
+}
+
 def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::func::FuncOp"> {
   let summary = "Replace kernels that finish a product by the epilogue of its call";
   let description = [{
