@@ -21,7 +21,6 @@ struct ScatterRows {
   int64_t groupTiles() const { return lines * rowBlocks() * columnBlocks(); }
   int64_t rowsPerTile() const;
   int64_t rowBlocks() const { return llvm::divideCeil(extent, rowsPerTile()); }
-  int64_t columnsPerThread() const;
   int64_t columnBlocks() const;
 };
 
@@ -32,11 +31,11 @@ struct ScatterLine {
 
 /// Emits one tile of a lane group, which owns its elements of the result: its threads read all indices of a line, one
 /// each at a time, and apply the updates of the tile's rows in order, so that every sum has the bits of one thread's
-/// loop. Operand 1 holds indices of type `indexElement`, operand 2 updates; result 0 is changed in place. `combine`
-/// computes the new element from the old one and an update; if `overwrites`, the old one is not read.
+/// loop. A thread has one column of the tile. Operand 1 holds indices of type `indexElement`, operand 2 updates; result
+/// 0 is changed in place. `combine` computes the new element from the old one and an update; if `overwrites`, the old
+/// one is not read.
 void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, mlir::Value tile, mlir::Type element,
-                     mlir::Type indexElement, bool overwrites,
-                     llvm::function_ref<ScatterLine(mlir::Value line)> lineAt,
+                     mlir::Type indexElement, bool overwrites, llvm::function_ref<ScatterLine(mlir::Value line)> lineAt,
                      llvm::function_ref<mlir::Value(mlir::Value old, mlir::Value update)> combine);
 
 } // namespace tcc::train

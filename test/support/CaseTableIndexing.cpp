@@ -49,23 +49,33 @@ void addScatters(std::vector<Case> &cases) {
                        true,
                        8});
   }
-  // So many rows that a warp of a card owns several, and more indices to search than a warp has threads.
-  for (const std::string op : {"scatter_add", "scatter add", "scatter set", "scatter max"})
-    for (const std::string columns : {"3", "40"}) {
-      const bool flat = op == "scatter_add"; // the indices of scatter_add are a one-dimensional list
-      const std::string element = columns == "3" ? "bf16" : "f32";
-      std::string whole = scatterTensor("9001x" + columns, element), part = scatterTensor("203x" + columns, element);
-      std::string at = scatterTensor(flat ? "203" : "203x1", "i64"), name = op + "_many_rows_" + columns;
-      std::replace(name.begin(), name.end(), ' ', '_');
-      cases.push_back({flat ? name + "_listed" : name,
-                       "(%x: " + whole + ", %i: " + at + ", %u: " + part + ") -> " + whole,
-                       "%r = train." + op + " %x, %i, %u axis = 0 : (" + whole + ", " + at + ", " + part + ") -> " + whole,
-                       Types::None,
-                       {{-2, 2}, {-40, 90}, {-2, 2}},
-                       "%r",
-                       false,
-                       32});
-    }
+  // So many rows that a warp of a card owns several, and more indices to search than a warp has threads. Rows repeat; in
+  // the second list a third of the updates has row 0, where an index below the first row is clamped, in the third all.
+  struct Rows {
+    const char *name, *count;
+    double least, most;
+    std::vector<std::string> ops;
+  };
+  for (const Rows &rows : {Rows{"many", "203", -40, 90, {"scatter_add", "scatter add", "scatter set", "scatter max"}},
+                           Rows{"padded", "700", -18000, 9000, {"scatter_add", "scatter set"}},
+                           Rows{"equal", "700", 5, 5, {"scatter_add", "scatter set"}}})
+    for (const std::string &op : rows.ops)
+      for (const std::string columns : {"3", "40"}) {
+        const bool flat = op == "scatter_add"; // the indices of scatter_add are a one-dimensional list
+        const std::string element = columns == "3" ? "bf16" : "f32", count = rows.count;
+        std::string whole = scatterTensor("9001x" + columns, element), part = scatterTensor(count + "x" + columns, element);
+        std::string at = scatterTensor(flat ? count : count + "x1", "i64");
+        std::string name = op + "_" + rows.name + "_rows_" + columns;
+        std::replace(name.begin(), name.end(), ' ', '_');
+        cases.push_back({flat ? name + "_listed" : name,
+                         "(%x: " + whole + ", %i: " + at + ", %u: " + part + ") -> " + whole,
+                         "%r = train." + op + " %x, %i, %u axis = 0 : (" + whole + ", " + at + ", " + part + ") -> " + whole,
+                         Types::None,
+                         {{-2, 2}, {rows.least, rows.most}, {-2, 2}},
+                         "%r",
+                         false,
+                         32});
+      }
   cases.push_back(
       {"scatter_bool",
        "(%x: tensor<9xi1>, %i: tensor<7xi64>, %u: tensor<7xi1>) -> (tensor<9xi1>, tensor<9xi1>)",
