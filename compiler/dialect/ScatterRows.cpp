@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kTiles = 2560; ///< wanted number: as many groups as a device's registers hold
 constexpr int64_t kMostRows = 512;
 constexpr int64_t kVotes = 8; ///< votes of a round of the search, whose loads are in flight together
-constexpr int64_t kFew = 8;   ///< updates that are read together with the rows of the result that they change
+constexpr int64_t kFew = 4;   ///< updates that are read together with the rows of the result that they change
 
 using Values = llvm::SmallVector<Value>;
 } // namespace

@@ -83,6 +83,17 @@ class Cuda(EndToEnd):
             self.assertTrue(found)
             self.assertEqual({op + kind for op, kind in found if ".rn" not in kind}, set(), "no rounding is named")
 
+    def test_functions_of_16_bit_results_are_approximated(self):
+        """Gelu and its derivative in bf16: the card's 2^x and 1/x, without a division; nothing else approximates."""
+        _, text = self.ptx("nano-gpt", "sm_90", "--precision", "bf16")
+        kernels = [kernel for kernel in re.split(r"(?=\.visible \.entry )", without_refined(text)) if "rcp.approx" in kernel]
+        self.assertEqual(sum("mma.sync" not in kernel for kernel in kernels), 2, "one kernel forward and one backward")
+        for kernel in kernels:
+            self.assertIn("ex2.approx.ftz.f32", kernel)
+            self.assertNotIn("div.rn", kernel)
+        others = re.sub(r"\b(?:ex2|rcp)\.approx\.ftz\.f32", "", without_refined(text))
+        self.assertEqual(INEXACT.findall(others), [])
+
     def test_no_sum_is_fused_that_is_not_written(self):
         """An update by plain SGD has products and sums, which are not contracted to FMAs."""
         self.write("recipe.toml", "[optimizer]\nkind = 'sgd'\nlr = 0.5\n[loss]\nkind = 'cross_entropy'\nof = 'logits'\ntarget = 'labels'\n")

@@ -69,6 +69,18 @@ PROBE(PowersOfTwoAreNear, "PTX ISA: ex2 (.approx.ftz)") {
   for (float x : {-125.9f, -31.7f, -3.3f, -0.6f, -0.001f, 0.4f, 20.2f})
     EXPECT(std::abs(int64_t(power(bits(x))) - int64_t(bits(float(std::exp2(double(x)))))) <= 2);
 }
+PROBE(ReciprocalsAreNear, "PTX ISA: rcp (.approx.ftz)") {
+  // Counts in %r0 the mantissas whose approximation is more than one unit in the last place away from the nearest.
+  EXPECT(p.compute("mov.b32 %r2, 0x3f800000; mov.b32 %r0, 0;\n"
+                   "again: rcp.approx.ftz.f32 %r3, %r2; rcp.rn.f32 %r4, %r2; sub.s32 %r5, %r3, %r4; add.s32 %r5, %r5, 1;\n"
+                   "setp.gt.u32 %p1, %r5, 2; selp.b32 %r7, 1, 0, %p1; add.s32 %r0, %r0, %r7; add.s32 %r2, %r2, 1;\n"
+                   "setp.lt.u32 %p2, %r2, 0x40000000; @%p2 bra again;",
+                   0) == 0);
+  auto reciprocal = [&](float x) { return uint32_t(p.compute("rcp.approx.ftz.f32 %r0, %r1;", bits(x))); };
+  EXPECT(reciprocal(INFINITY) == 0 && reciprocal(0x1p127f) == 0); // subnormal results are 0
+  EXPECT(reciprocal(0.0f) == bits(INFINITY) && reciprocal(0x1p-149f) == bits(INFINITY));
+  EXPECT(reciprocal(NAN) == 0x7fffffff);
+}
 PROBE(MinimaPreferNumbers, "PTX ISA: min, max") {
   EXPECT(p.compute("min.f32 %r0, %r1, %r2;", 0x7fc00000, bits(2.0f)) == bits(2.0f));
   EXPECT(p.compute("min.f32 %r0, %r1, %r2;", bits(0.0f), bits(-0.0f)) == bits(-0.0f));
