@@ -192,6 +192,10 @@ struct ParallelSettings {
   bool sharded() const { return mode == "grad_op" || shardsParameters(); }
   bool shardsParameters() const { return mode == "full" || replicates(); }
   bool shardsAccumulators() const { return accumulators == "shards"; }
+  /// True if the state is sharded but a window's sums are not, and nothing needs them whole.
+  bool couldShardAccumulators() const {
+    return sharded() && !shardsAccumulators() && average == "exact" && virtualRanks == 0;
+  }
   /// True if each node has all of the state.
   bool replicates() const { return mode == "hybrid"; }
   bool operator==(const ParallelSettings &) const = default;

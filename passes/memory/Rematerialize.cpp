@@ -15,6 +15,7 @@
 #include "passes/memory/HostState.h"
 #include "runtime/plan/VirtualRanks.h"
 #include "support/BytesText.h"
+#include "support/PlanNames.h"
 
 #include "llvm/Support/FormatVariadic.h"
 
@@ -363,7 +364,17 @@ private:
         forcing.entry.str();
     if (hostBytes)
       message += ", a larger --host-memory";
+    if (couldShardAccumulators())
+      message += ", parallel.accumulators = \"shards\"";
     mlir::emitError(UnknownLoc::get(&getContext()), message);
+  }
+
+  /// True if each rank holds whole sums of a window where a shard would do.
+  bool couldShardAccumulators() {
+    FailureOr<Recipe> recipe = recipeOf(getOperation());
+    return succeeded(recipe) && recipe->parallel.couldShardAccumulators() &&
+           llvm::any_of(getOperation().getOps<VariableOp>(),
+                        [](VariableOp variable) { return variable.getRole() == roles::kAccumulator; });
   }
 
   std::string stateByRole(const Level &level) {

@@ -169,6 +169,17 @@ class Accumulators(Sharded):
         # A gradient is in memory until its bucket is sent, not until the end of the backward pass.
         self.assertLess(memory["shards"]["arena_bytes"] - memory["whole"]["arena_bytes"], whole / 4)
 
+    def test_a_budget_that_whole_ones_exceed_names_the_way_out(self):
+        def words(accumulators, budget):
+            settings = ("parallel.mode=full", "parallel.ranks=4", *self.WINDOW, f"parallel.accumulators={accumulators}")
+            return ("tcc", ZOO / "nano-gpt" / "model.onnx", "--recipe", ZOO / "nano-gpt" / "recipe.toml", "--entry", "train",
+                    "--memory-budget", budget, *[word for one in settings for word in ("--set", one)])
+        message = self.command(*words("whole", "100KiB")).err
+        self.assertIn('parallel.accumulators = "shards"', message)
+        least = int(re.search(r"smallest budget that does is .*?\((\d+) bytes\)", message)[1])
+        self.succeed(*words("shards", f"{least - 100000}B"))
+        self.assertNotIn("parallel.accumulators", self.command(*words("shards", "100KiB")).err)
+
     def test_resumes_bit_for_bit_and_ends_in_a_short_window(self):
         """An epoch of nano-gpt has 2 batches for each of 2 ranks: windows of 2 in place of 3."""
         expected, first = self.run_of("nano-gpt", "shards", steps=6)
