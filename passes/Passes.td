@@ -486,7 +486,9 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     every next value but those of running statistics waits for the norm. `gradients` scales by the recipe's first factor.
     With `optimizer.moments = "bf16"` the optimizer's state is stored in bf16 and computed in f32. Next values are rounded
     stochastically: the probability of each neighbour grows with its nearness, so that changes below half a unit in the
-    last place are kept in the mean.
+    last place are kept in the mean. With `"8bit"` a parameter of at least 4096 elements is updated in the shape
+    [blocks, 256]: a moment is read as numbers of the dynamic map, looked up by their codes, times the block's magnitude,
+    and stored as the largest magnitude of the new values and the codes nearest to their quotients by it.
 
     With `parallel.mode = "ddp"` the numerator and denominator of the loss and every gradient go through `train.all_reduce` before
     they are averaged, in `step` or, once a window, in `update`; running statistics become those of rank 0

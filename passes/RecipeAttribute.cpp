@@ -74,10 +74,11 @@ template <Is<LayerDecaySettings> S, typename Visit> void visitMembers(S &setting
 }
 
 template <Is<OptimizerSettings> S, typename Visit> void visitMembers(S &settings, Visit visit) {
-  auto &[flags, adjustLr, moments, decayExempt, groups, layerDecay] = settings;
+  auto &[flags, adjustLr, moments, momentsExempt, decayExempt, groups, layerDecay] = settings;
   visit("flags", flags);
   visit("adjust_lr_fn", adjustLr);
   visit("moments", moments);
+  visit("moments_exempt", momentsExempt);
   visit("decay_exempt", decayExempt);
   visit("group", groups);
   visit("layer_decay", layerDecay);

@@ -1,5 +1,6 @@
 //===- Fused.cpp - queries on fused regions -------------------------------===//
 #include "compiler/dialect/Joined.h"
+#include "compiler/dialect/OwnElement.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/dialect/Views.h"
 #include "runtime/plan/plan.pb.h"
@@ -36,15 +37,6 @@ struct Levels {
 
   unsigned of(Value value) const { return level.lookup(value); }
   bool isFull(Value value) const { return shapeOf(value) == full; }
-  /// True for operands of pointwise ops, and for the addend of a product.
-  static bool readsItsOwnElement(OpOperand &use) {
-    Operation *user = use.getOwner();
-    if (user->hasTrait<Pointwise>())
-      return true;
-    auto fusible = dyn_cast<Fusible>(user);
-    AffineMap map = fusible && user->getNumResults() == 1 ? fusible.getOperandMap(use.getOperandNumber()) : AffineMap();
-    return map && map.isIdentity() && shapeOf(use.get()) == shapeOf(user->getResult(0));
-  }
   static llvm::ArrayRef<int64_t> shapeOf(Value value) { return cast<RankedTensorType>(value.getType()).getShape(); }
 
   /// The last level that reads the argument, if each of its elements is read only for the same element or for
@@ -83,6 +75,15 @@ struct Levels {
 };
 
 } // namespace
+
+bool readsItsOwnElement(OpOperand &use) {
+  Operation *user = use.getOwner();
+  if (user->hasTrait<Pointwise>())
+    return true;
+  auto fusible = dyn_cast<Fusible>(user);
+  AffineMap map = fusible && user->getNumResults() == 1 ? fusible.getOperandMap(use.getOperandNumber()) : AffineMap();
+  return map && map.isIdentity() && Levels::shapeOf(use.get()) == Levels::shapeOf(user->getResult(0));
+}
 
 LoopKernel FusedOp::getLoopKernel() {
   for (Operation &op : getBody().front())

@@ -2,6 +2,7 @@
 #include "compiler/dialect/Indexing.h"
 #include "compiler/dialect/Builders.h"
 #include "compiler/dialect/Lane.h"
+#include "compiler/dialect/OwnElement.h"
 #include "compiler/dialect/ScatterRows.h"
 #include "compiler/dialect/Verify.h"
 
@@ -78,8 +79,11 @@ LogicalResult GatherOp::canonicalize(GatherOp gather, PatternRewriter &rewriter)
   return success();
 }
 double GatherOp::getFlops() { return 0; }
-/// Only for slices that are long enough: with short ones every reader would repeat the lookup of the index.
+/// Only for slices that are long enough, since with short ones every reader would repeat the lookup of the index, and
+/// for numbers of a constant table, each at its own index: that is a function of the index.
 bool GatherOp::isCheapToRecompute() {
+  if (getInput().getDefiningOp<ConstantOp>() && readsItsOwnElement(getIndicesMutable()))
+    return true;
   constexpr int64_t kLeastSlice = 16;
   return product(shapeOf(getInput()).drop_front(getAxis() + 1)) >= kLeastSlice;
 }

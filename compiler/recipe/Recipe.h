@@ -77,7 +77,8 @@ struct LayerDecaySettings {
 struct OptimizerSettings {
   std::set<std::string> flags;       ///< of centered, amsgrad, maximize: those that are on
   std::string adjustLr = "original"; ///< optimizer.adjust_lr_fn
-  std::string moments = "f32";       ///< storage type of optimizer state: f32 or bf16
+  std::string moments = "f32";       ///< storage type of optimizer state: f32, bf16 or 8bit
+  std::vector<std::string> momentsExempt; ///< globs of parameters whose state stays in f32 beside 8bit
   std::vector<std::string> decayExempt;
   std::vector<OptimizerGroupSettings> groups;
   std::optional<LayerDecaySettings> layerDecay;

@@ -78,6 +78,9 @@ Status finishOptimizer(Recipe &recipe) {
   }
   for (const auto &[name, preset] : kind->numbers)
     chosen.insert({name, preset});
+  if (!recipe.optimizer.momentsExempt.empty() && recipe.optimizer.moments != "8bit")
+    return error("{}optimizer.moments_exempt needs optimizer.moments = \"8bit\": other types are those of all moments",
+                 recipe.at("optimizer.moments_exempt"));
   if (optimizer.kind() == "sgd" && optimizer.nesterov() && (chosen["momentum"] <= 0 || chosen["dampening"] != 0))
     return error("{}optimizer.nesterov needs a momentum above 0 and no dampening",
                        recipe.at("optimizer.nesterov"));
@@ -200,10 +203,11 @@ static Status finishVirtualShards(const Recipe &recipe) {
     return error("{}train.virtual_ranks: {} needs a norm, and that of shards is summed in an order that depends on the "
                  "number of ranks; use parallel.mode = \"ddp\"",
                  at, norm);
-  if (recipe.optimizer.moments == "bf16")
-    return error("{}train.virtual_ranks: optimizer.moments \"bf16\" rounds shards at random, by rank; use \"f32\", or "
+  if (recipe.optimizer.moments != "f32")
+    return error("{}train.virtual_ranks: optimizer.moments \"{}\" rounds shards {}; use \"f32\", or "
                  "parallel.mode = \"ddp\"",
-                 at);
+                 at, recipe.optimizer.moments,
+                 recipe.optimizer.moments == "bf16" ? "at random, by rank" : "where they hold whole blocks");
   return Status::success();
 }
 

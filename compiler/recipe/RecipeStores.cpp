@@ -283,6 +283,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"loss.max_target_length", to(loss, &L::maxTargetLength)},
 
       {"optimizer.moments", to(optimizer, &O::moments)},
+      {"optimizer.moments_exempt", to(optimizer, &O::momentsExempt)},
       {"optimizer.adjust_lr_fn", to(optimizer, &O::adjustLr)},
       {"optimizer.decay_exempt", to(optimizer, &O::decayExempt)},
       {"optimizer.group", setGroups},

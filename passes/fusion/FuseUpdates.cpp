@@ -42,7 +42,7 @@ std::optional<Gradient> gradientOf(FusedOp kernel, unsigned operand, int64_t lea
 bool keepsLess(Gradient &gradient, FusedOp kernel, const OpOrder &order, int64_t scratchBytes = 0) {
   auto bytesOf = [](Value value) { return tensorBytes(value.getType()); };
   bool waits = llvm::any_of(llvm::enumerate(kernel->getOperands()), [&](auto operand) {
-    Operation *op = operand.value().getDefiningOp();
+    Operation *op = rootOf(operand.value()).getDefiningOp();
     return op && operand.index() != gradient.operand && order.isBefore(gradient.product, op) &&
            tensorTypeOf(operand.value()).getNumElements() > 1; // the optimizer's scalars are computed early
   });

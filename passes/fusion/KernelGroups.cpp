@@ -1,6 +1,7 @@
 //===- KernelGroups.cpp - groups of ops while kernels are formed ----------===//
 #include "passes/fusion/KernelGroups.h"
 
+#include "compiler/dialect/OwnElement.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/fusion/Fusion.h"
@@ -137,7 +138,8 @@ bool fitsNest(const Group &from, const Group &to, Value value) {
         continue;
       }
       Shape result = shapeOf(user->getResult(0));
-      bool pointwise = user->hasTrait<Pointwise>();
+      bool pointwise = llvm::all_of(user->getOpOperands(),
+                                    [&](OpOperand &use) { return use.get() != value || readsItsOwnElement(use); });
       if (isRow) {
         bool toRow = pointwise && result == row;
         bool toFull = isa<BroadcastOp>(user) && result == from.space;
@@ -188,11 +190,14 @@ bool movesRows(const Group &from, const Group &to) {
     return false;
   llvm::SmallPtrSet<Operation *, 16> seen(work.begin(), work.end());
   while (!work.empty())
-    for (Operation *user : work.pop_back_val()->getUsers()) {
-      if ((!from.ops.contains(user) && !to.ops.contains(user)) || !seen.insert(user).second)
+    for (OpOperand &use : work.pop_back_val()->getUses()) {
+      Operation *user = use.getOwner();
+      if (!from.ops.contains(user) && !to.ops.contains(user))
         continue;
-      if (!staysInPlace(user))
+      if (!staysInPlace(user) && !readsItsOwnElement(use))
         return true;
+      if (!seen.insert(user).second)
+        continue;
       work.push_back(user);
     }
   return false;

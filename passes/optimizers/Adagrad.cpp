@@ -9,7 +9,7 @@
 namespace tcc::train {
 
 static std::vector<OptimizerState> adagradStates(const OptimizerRule &settings, const TorchShape &) {
-  return {{"sum", settings.numbers.at("initial_accumulator_value")}};
+  return {{"sum", plan::DynamicKind::Unsigned, settings.numbers.at("initial_accumulator_value")}};
 }
 
 static Expr updateAdagrad(UpdateStep &step) {

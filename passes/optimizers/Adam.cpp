@@ -13,8 +13,8 @@ namespace tcc::train {
 
 static std::vector<OptimizerState> adamStates(const OptimizerRule &settings, const TorchShape &) {
   if (settings.flags.count("amsgrad"))
-    return {{"exp_avg"}, {"exp_avg_sq"}, {"max_exp_avg_sq"}};
-  return {{"exp_avg"}, {"exp_avg_sq"}};
+    return {{"exp_avg"}, {"exp_avg_sq", plan::DynamicKind::Unsigned}, {"max_exp_avg_sq", plan::DynamicKind::Unsigned}};
+  return {{"exp_avg"}, {"exp_avg_sq", plan::DynamicKind::Unsigned}};
 }
 
 static Expr updateMoments(UpdateStep &step, const Expr &weight, const Expr &gradient, const Expr &eps) {

@@ -12,7 +12,7 @@
 namespace tcc::train {
 
 static std::vector<OptimizerState> lambStates(const OptimizerRule &, const TorchShape &) {
-  return {{"exp_avg"}, {"exp_avg_sq"}};
+  return {{"exp_avg"}, {"exp_avg_sq", plan::DynamicKind::Unsigned}};
 }
 
 /// The norm of each parameter in a tensor that stores several; a scalar if it stores one.

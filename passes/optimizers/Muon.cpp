@@ -18,7 +18,7 @@ namespace tcc::train {
 
 static std::vector<OptimizerState> muonStates(const OptimizerRule &, const TorchShape &torch) {
   if (!torch.isMatrix())
-    return {{"exp_avg"}, {"exp_avg_sq"}};
+    return {{"exp_avg"}, {"exp_avg_sq", plan::DynamicKind::Unsigned}};
   return {{"momentum_buffer"}};
 }
 

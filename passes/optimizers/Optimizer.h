@@ -8,9 +8,10 @@
 #ifndef TCC_PASSES_OPTIMIZERS_OPTIMIZER_H
 #define TCC_PASSES_OPTIMIZERS_OPTIMIZER_H
 
-#include "compiler/recipe/Recipe.h"
 #include "compiler/dialect/Builders.h"
 #include "compiler/model/TorchShape.h"
+#include "compiler/recipe/Recipe.h"
+#include "runtime/plan/DynamicMap.h"
 
 #include <functional>
 #include <string>
@@ -21,6 +22,7 @@ namespace tcc::train {
 /// One state variable for each parameter: "<parameter>/<name>", of its shape.
 struct OptimizerState {
   std::string name;
+  plan::DynamicKind range = plan::DynamicKind::Signed; ///< of its values, for codes of 8 bits
   double fill = 0;
 };
 
@@ -29,29 +31,28 @@ struct OptimizerRule {
   std::string kind;
   std::map<std::string, double> numbers;
   bool nesterov = false;
-  std::set<std::string> flags;       ///< those that are on: centered, amsgrad, maximize
-  std::string adjustLr, moments;     ///< as in OptimizerSettings
+  std::set<std::string> flags;   ///< those that are on: centered, amsgrad, maximize
+  std::string adjustLr, moments; ///< as in OptimizerSettings
 };
+
+/// True for moments that are kept as codes of 8 bits where a parameter is large enough.
+inline bool storesBlocks(const OptimizerRule &rule) { return rule.moments == "8bit"; }
 
 /// One parameter's update while it is being built. Values are f32 (f64 for a model of f64).
 struct UpdateStep {
   Expr weight;
-  Expr gradient;                                    ///< averaged and clipped
-  std::vector<Expr> states;                         ///< current values; the rule assigns the next ones
-  llvm::ArrayRef<int64_t> storedShape;              ///< of the weight
-  const TorchShape &torch;                          ///< the weight's shape in torch; values have the stored shape
+  Expr gradient;                       ///< averaged and clipped
+  std::vector<Expr> states;            ///< current values; the rule assigns the next ones
+  llvm::ArrayRef<int64_t> storedShape; ///< of the weight
+  const TorchShape &torch;             ///< the weight's shape in torch; values have the stored shape
   const OptimizerRule &settings;
   double weightDecay;                               ///< of the parameter's group
   std::function<Expr(llvm::StringRef)> scalar;      ///< run-time scalar, e.g. "beta1"
   std::function<Expr(llvm::StringRef)> groupScalar; ///< run-time scalar of the parameter's group, e.g. "lr"
-  /// If ranks share the update, values are vectors of this rank's shard: `whole` gathers one to the stored shape on
-  /// every rank, `own` does the reverse, `total` adds a number over the ranks. Null: every rank computes the whole
-  /// update.
-  std::function<Expr(const Expr &)> wholeOfShard = nullptr, shardOfWhole = nullptr, sumOfShards = nullptr;
-
-  Expr whole(const Expr &value) const { return wholeOfShard ? wholeOfShard(value) : value; }
-  Expr own(const Expr &value) const { return shardOfWhole ? shardOfWhole(value) : value; }
-  Expr total(const Expr &number) const { return sumOfShards ? sumOfShards(number) : number; }
+  /// Values may have another form than the weight: that of blocks, where moments are codes of 8 bits, and if ranks
+  /// share the update, that of this rank's shard. `whole` gives one the stored shape, on every rank, `own` does the
+  /// reverse, `total` adds a number over the ranks.
+  std::function<Expr(const Expr &)> whole, own, total;
 
   double number(const char *name) const { return settings.numbers.at(name); }
   bool flag(const char *name) const { return settings.flags.count(name) != 0; }

@@ -10,7 +10,7 @@
 namespace tcc::train {
 
 static std::vector<OptimizerState> rmsPropStates(const OptimizerRule &settings, const TorchShape &) {
-  std::vector<OptimizerState> states{{"square_avg"}};
+  std::vector<OptimizerState> states{{"square_avg", plan::DynamicKind::Unsigned}};
   if (settings.flags.count("centered"))
     states.push_back({"grad_avg"});
   if (settings.numbers.at("momentum") > 0)

@@ -9,6 +9,7 @@
 #include "passes/Common.h"
 #include "passes/Passes.h"
 #include "passes/RecipeAttribute.h"
+#include "passes/optimizers/BlockMoments.h"
 #include "passes/optimizers/Optimizer.h"
 #include "passes/training/EntryBuilder.h"
 #include "passes/training/RankSums.h"
@@ -263,7 +264,8 @@ private:
     Expr sum = place(entry, inputs.lossSum, kLossSum), weight = place(entry, inputs.lossWeight, kLossWeight);
     std::optional<Expr> squares;
     for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients)) {
-      Expr value = place(entry, gradient, parameter.name);
+      // In the form of the update, whose kernel then sums the squares, too.
+      Expr value = updated(parameter, place(entry, gradient, parameter.name));
       Expr square = sumAll(value * value).cast(elementTypeOf(sum));
       squares = squares ? *squares + square : square;
     }
@@ -337,12 +339,13 @@ private:
     Expr stored = place(entry, entry.state(parameter.name), parameter.name);
     if (replicated)
       stored = ownShard(stored, recipe.parallel);
+    stored = updated(parameter, stored);
     auto scalar = [&](llvm::StringRef name) {
       const bool own = !parameter.skipped.empty() && scalars::dependsOnUpdates(name);
       return stored.with(entry.scalar(own ? (name + parameter.skipped).str() : name.str())).cast(compute);
     };
     std::string prefix = "g" + std::to_string(parameter.group) + ".";
-    Expr gradient = stored.with(gradientSum) * stored.with(scale).cast(compute);
+    Expr gradient = updated(parameter, stored.with(gradientSum)) * stored.with(scale).cast(compute);
     if (recipe.train.clipValue) {
       double most = *recipe.train.clipValue;
       gradient = stored.with(MaxOp::create(entry.builder, stored.loc, gradient, gradient.like(-most)));
@@ -350,43 +353,75 @@ private:
     }
     if (state.settings.flags.count("maximize"))
       gradient = -gradient;
-    UpdateStep step{stored.cast(compute),
-                    gradient,
-                    {},
-                    parameter.type.getShape(),
-                    parameter.torch,
-                    state.settings,
-                    state.groups[parameter.group].weightDecay,
-                    scalar,
-                    [&](llvm::StringRef name) { return scalar(prefix + name.str()); }};
-    if (sharded) {
-      step.wholeOfShard = [&](const Expr &shard) { return gatherShards(shard, parameter.type, recipe.parallel); };
-      step.shardOfWhole = [&](const Expr &value) { return ownShard(value, recipe.parallel); };
-      step.sumOfShards = [&](const Expr &number) { return sumOfShards(number, recipe.parallel); };
-    }
-    std::vector<Expr> old;
-    for (const std::string &moment : parameter.states) {
-      old.push_back(stored.with(entry.state(moment)));
-      step.states.push_back(old.back().cast(compute));
-    }
+    UpdateStep step{
+        stored.cast(compute),
+        gradient,
+        {},
+        parameter.type.getShape(),
+        parameter.torch,
+        state.settings,
+        state.groups[parameter.group].weightDecay,
+        scalar,
+        [&](llvm::StringRef name) { return scalar(prefix + name.str()); },
+        [&](const Expr &value) {
+          const Expr own = held(parameter, value);
+          return sharded ? gatherShards(own, parameter.type, recipe.parallel) : own;
+        },
+        [&](const Expr &value) { return updated(parameter, sharded ? ownShard(value, recipe.parallel) : value); },
+        [&](const Expr &number) { return sharded ? sumOfShards(number, recipe.parallel) : number; }};
+    for (const MomentState &moment : parameter.states)
+      step.states.push_back(readMoment(entry, stored, moment).cast(compute));
     Expr next = state.optimizer->update(step).cast(element);
     Expr keep = stored.with(sound);
-    Expr updated = keep.select(next, stored);
+    Expr changed = held(parameter, keep.select(next, stored));
     if (replicated)
-      updated = gatherShards(updated, parameter.type, recipe.parallel);
-    entry.update(parameter.name, updated);
+      changed = gatherShards(changed, parameter.type, recipe.parallel);
+    entry.update(parameter.name, changed);
     if (!parameter.average.empty()) {
       // If the step is sound, the updated value is `next`.
-      const Expr moves = (replicated ? updated : next).cast(compute);
+      const Expr moves = (replicated ? changed : next).cast(compute);
       Expr average = stored.with(entry.state(parameter.average));
-      Expr moved = scalar("ema_decay") * average + scalar("ema_rest") * moves;
-      entry.update(parameter.average, keep.select(moved, average));
+      if (!replicated)
+        average = updated(parameter, average);
+      Expr moved = keep.select(scalar("ema_decay") * average + scalar("ema_rest") * moves, average);
+      entry.update(parameter.average, replicated ? moved : held(parameter, moved));
     }
-    for (size_t i = 0; i < old.size(); ++i) {
-      Expr moment = withoutSubnormals(step.states[i]);
-      if (elementTypeOf(old[i]).isBF16())
-        moment = roundAtRandom(moment, randomBits(entry, moment, parameter.name, i));
-      entry.update(parameter.states[i], keep.select(moment, old[i]));
+    for (size_t i = 0; i < step.states.size(); ++i)
+      writeMoment(entry, parameter, i, withoutSubnormals(step.states[i]), keep);
+  }
+
+  /// A value of the parameter's held shape in the form in which its update is computed.
+  static Expr updated(const TrainedParameter &parameter, const Expr &value) {
+    return parameter.blocked ? inBlocks(value) : value;
+  }
+  /// The reverse.
+  static Expr held(const TrainedParameter &parameter, const Expr &value) {
+    return parameter.blocked ? outOfBlocks(value, parameter.held.getShape()) : value;
+  }
+
+  Expr readMoment(EntryBuilder &entry, const Expr &like, const MomentState &moment) {
+    Expr stored = like.with(entry.state(moment.variable));
+    if (moment.magnitudes.empty())
+      return stored;
+    return decodeMoment({stored, like.with(entry.state(moment.magnitudes))}, moment.range);
+  }
+
+  /// Stores moment `index` of a parameter, if the step is sound.
+  void writeMoment(EntryBuilder &entry, const TrainedParameter &parameter, size_t index, const Expr &value,
+                   const Expr &keep) {
+    const MomentState &moment = parameter.states[index];
+    auto store = [&](const std::string &variable, const Expr &next) {
+      Expr old = value.with(entry.state(variable)), now = old.reshape(shapeOf(next));
+      entry.update(variable, keep.select(next, now).reshape(shapeOf(old)));
+    };
+    if (!moment.magnitudes.empty()) {
+      BlockedMoment blocked = encodeMoment(value, moment.range);
+      store(moment.variable, blocked.codes);
+      store(moment.magnitudes, blocked.magnitudes);
+    } else if (elementTypeOf(entry.state(moment.variable)).isBF16()) {
+      store(moment.variable, roundAtRandom(value, randomBits(entry, value, parameter.name, index)));
+    } else {
+      store(moment.variable, value);
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include "compiler/dialect/WeightFacts.h"
 #include "passes/Common.h"
+#include "passes/optimizers/BlockMoments.h"
 #include "passes/training/RankSums.h"
 #include "support/PlanNames.h"
 
@@ -43,6 +44,9 @@ Type updateType(Type element) { return element.isF64() ? element : Type(Float32T
 
 namespace {
 
+/// The end of the names of variables with the magnitudes of a moment's blocks.
+constexpr const char *kMagnitudes = "_absmax";
+
 class StateMaker {
 public:
   StateMaker(ModuleOp module, func::FuncOp backward, const Recipe &recipe)
@@ -81,8 +85,7 @@ public:
                                      << "; see model.trainable and model.frozen, train adapters of frozen matrices "
                                         "([adapter]), or compile with "
                                         "--entry evaluate,predict";
-    auto grouped = groupParameters(parameters, others, recipe, made.settings.numbers.at("weight_decay"),
-                                   readOrder());
+    auto grouped = groupParameters(parameters, others, recipe, made.settings.numbers.at("weight_decay"), readOrder());
     if (!grouped)
       return mlir::emitError(module.getLoc()) << grouped.message();
     made.groups = grouped.take();
@@ -97,8 +100,15 @@ public:
       module->setAttr(names::kPrefetch, builder.getI64IntegerAttr(recipe.parallel.prefetch));
     if (recipe.parallel.sharded() && recipe.overlap)
       module->setAttr(names::kRunsBeside, builder.getUnitAttr());
+    std::vector<VariableOp> all(parameters);
+    all.insert(all.end(), others.begin(), others.end());
+    if (Status status = checkPatterns(recipe.optimizer.momentsExempt, recipe.at("optimizer.moments_exempt"),
+                                      "optimizer.moments_exempt", all);
+        !status.ok())
+      return mlir::emitError(module.getLoc()) << status.message();
     for (VariableOp parameter : parameters)
       declareStates(parameter);
+    noteMoments();
     // Parameters that another phase trains are sharded here, too.
     for (VariableOp variable : others)
       if (variable->hasAttr(names::kOfPhase) && recipe.parallel.shardsParameters())
@@ -110,8 +120,8 @@ public:
                    stateType(recipe.parallel.shardsAccumulators() ? parameter.held : parameter.type), parameter.group);
       declareSum(kSumState.str(), backward.getResultTypes()[0], -1);
       declareSum(kWeightState.str(), backward.getResultTypes()[1], -1);
-      for (unsigned i = endOfGradients(backward), end = endOfTerms(backward);
-           recipe.parallel.distributed() && i < end; ++i)
+      for (unsigned i = endOfGradients(backward), end = endOfTerms(backward); recipe.parallel.distributed() && i < end;
+           ++i)
         declareSum(termState(backward.getResultAttrOfType<StringAttr>(i, names::kName).getValue()),
                    backward.getResultTypes()[i], -1);
     }
@@ -160,6 +170,39 @@ private:
     return narrow ? RankedTensorType::get(type.getShape(), builder.getBF16Type()) : wide;
   }
 
+  /// True if the parameter's moments are kept as codes of 8 bits. A shard has to hold whole blocks: the codes of others
+  /// would depend on the number of ranks.
+  bool isBlocked(VariableOp parameter) {
+    const auto type = cast<RankedTensorType>(parameter.getType());
+    const int64_t elements = type.getNumElements(), held = heldType(recipe.parallel, type).getNumElements();
+    const bool cut = recipe.parallel.sharded() && (elements % plan::kDynamicBlock || held % plan::kDynamicBlock);
+    if (!storesBlocks(made.settings) || !updateType(type.getElementType()).isF32() || dividesByZero(elements))
+      return false;
+    if (elements < kLeastBlockedElements || matchesAnyPattern(recipe.optimizer.momentsExempt, parameter))
+      return false;
+    if (cut)
+      cutShards.push_back(parameter.getSymName().str());
+    return !cut;
+  }
+  /// Zeros fill up the last block, and would be divided by zero without an eps.
+  bool dividesByZero(int64_t elements) const {
+    auto eps = made.settings.numbers.find("eps");
+    return elements % plan::kDynamicBlock && eps != made.settings.numbers.end() && eps->second == 0;
+  }
+  RankedTensorType codesType(RankedTensorType type) {
+    return RankedTensorType::get({blocksOf(type.getNumElements()), plan::kDynamicBlock},
+                                 builder.getIntegerType(8, /*isSigned=*/false));
+  }
+  RankedTensorType magnitudesType(RankedTensorType type) {
+    return RankedTensorType::get({blocksOf(type.getNumElements()), 1}, builder.getF32Type());
+  }
+
+  void declareMoment(llvm::StringRef name, RankedTensorType whole, double fill, int64_t group) {
+    VariableOp moment = declare(name, heldType(recipe.parallel, whole), roles::kOptimizer, fill, group);
+    if (recipe.parallel.sharded())
+      moment->setAttr(names::kWhole, TypeAttr::get(whole));
+  }
+
   VariableOp declare(llvm::StringRef name, Type type, llvm::StringRef role, double fill, int64_t group) {
     return VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, role,
                               builder.getF64FloatAttr(fill), nullptr, group);
@@ -175,8 +218,15 @@ private:
   void declareStates(VariableOp parameter) {
     std::string name = parameter.getSymName().str();
     const auto type = cast<RankedTensorType>(parameter.getType());
-    TrainedParameter entry{
-        name, type, heldType(recipe.parallel, type), groupOf.lookup(name), {}, {}, "", torchShape(parameter)};
+    TrainedParameter entry{name,
+                           type,
+                           heldType(recipe.parallel, type),
+                           groupOf.lookup(name),
+                           isBlocked(parameter),
+                           {},
+                           "",
+                           "",
+                           torchShape(parameter)};
     if (auto stages = parameter->getAttrOfType<IntegerAttr>(names::kStages); stages && recipe.stage)
       if (uint64_t missing = ((uint64_t(1) << *recipe.stage) - 1) & ~stages.getValue().getZExtValue())
         entry.skipped = "@" + std::to_string(missing);
@@ -184,11 +234,16 @@ private:
     if (recipe.parallel.shardsParameters())
       holdShard(parameter);
     for (const OptimizerState &state : made.optimizer->states(made.settings, entry.torch)) {
-      entry.states.push_back(name + "/" + state.name);
-      VariableOp moment =
-          declare(entry.states.back(), momentType(entry.held), roles::kOptimizer, state.fill, entry.group);
-      if (recipe.parallel.sharded())
-        moment->setAttr(names::kWhole, TypeAttr::get(momentType(type)));
+      MomentState moment{name + "/" + state.name, "", state.range};
+      if (entry.blocked) {
+        moment.magnitudes = moment.variable + kMagnitudes;
+        // 1, the last number, times the magnitude.
+        declareMoment(moment.variable, codesType(type), state.fill == 0 ? 0 : 255, entry.group);
+        declareMoment(moment.magnitudes, magnitudesType(type), state.fill, entry.group);
+      } else {
+        declareMoment(moment.variable, momentType(type), state.fill, entry.group);
+      }
+      entry.states.push_back(std::move(moment));
     }
     // The runtime copies the weights into it when a run starts: --init may have replaced them.
     if (recipe.averagesOnDevice()) {
@@ -198,6 +253,23 @@ private:
         holdShard(average);
     }
     made.parameters.push_back(std::move(entry));
+  }
+
+  /// Notes how many moments stay in f32 beside those of 8 bits, and why.
+  void noteMoments() {
+    if (!storesBlocks(made.settings))
+      return;
+    int64_t blocked = 0, wide = 0;
+    for (const TrainedParameter &parameter : made.parameters)
+      (parameter.blocked ? blocked : wide) += parameter.type.getNumElements();
+    std::string text = "8 bits for " + std::to_string(blocked) + " elements of parameters, f32 for " +
+                       std::to_string(wide) + ": parameters of fewer than " + std::to_string(kLeastBlockedElements) +
+                       " elements, and those of optimizer.moments_exempt";
+    if (!cutShards.empty())
+      text += "; shards of " + cutShards.front() +
+              (cutShards.size() > 1 ? " and " + std::to_string(cutShards.size() - 1) + " others" : "") +
+              " would cut blocks of 256 elements";
+    addNote(module, "moments", "", text);
   }
 
   TorchShape torchShape(VariableOp parameter) const {
@@ -236,7 +308,8 @@ private:
   func::FuncOp backward;
   const Recipe &recipe;
   OpBuilder builder;
-  llvm::StringMap<unsigned> groupOf; ///< by a parameter's name
+  llvm::StringMap<unsigned> groupOf;  ///< by a parameter's name
+  std::vector<std::string> cutShards; ///< parameters with moments in f32 because shards would cut blocks
   TrainingState made;
 };
 

@@ -11,13 +11,21 @@
 
 namespace tcc::train {
 
+/// A moment of a parameter.
+struct MomentState {
+  std::string variable;
+  std::string magnitudes;                              ///< variable of its blocks' magnitudes; empty: no blocks
+  plan::DynamicKind range = plan::DynamicKind::Signed; ///< of its codes
+};
+
 /// A parameter that the loss reaches.
 struct TrainedParameter {
   std::string name;
   mlir::RankedTensorType type;
   mlir::RankedTensorType held; ///< type of the part that a rank updates: `type`, or its shard's
   unsigned group;
-  std::vector<std::string> states; ///< variables of the optimizer's state
+  bool blocked;                    ///< moments are codes of 8 bits: its update is computed in blocks
+  std::vector<MomentState> states; ///< the optimizer's state
   std::string average;             ///< variable of its moving average; empty: none
   std::string skipped;             ///< "@BITS" of earlier stages that did not train it; empty: all did
   TorchShape torch;

@@ -521,8 +521,8 @@ void verifyCall(const Context &context, const Entry &entry, int index) {
         report("{}: {} and {} are both {} the memory of the host", call.where(),
                describe(entry, instruction.operands(0).buffer()), describe(entry, instruction.operands(1).buffer()),
                isOnHost(from.arena()) ? "in" : "outside");
-      if (typeName(from.type()) != typeName(to.type()) || instruction.operands(0).byte_offset() != 0 ||
-          instruction.operands(1).byte_offset() != 0)
+      if (from.type().dtype() != to.type().dtype() || elementCount(from.type()) != elementCount(to.type()) ||
+          instruction.operands(0).byte_offset() != 0 || instruction.operands(1).byte_offset() != 0)
         report("{}: {} is not all of {}", call.where(), typeName(from.type()), typeName(to.type()));
     }
     return;

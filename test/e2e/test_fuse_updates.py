@@ -10,6 +10,7 @@ import models
 from common import EndToEnd, metrics
 
 OPTIMIZERS = {"adamw": '[optimizer]\nkind = "adamw"\nlr = 0.01\n',
+              "eighths": '[optimizer]\nkind = "adamw"\nlr = 0.01\nmoments = "8bit"\n',
               "momentum": '[optimizer]\nkind = "sgd"\nlr = 0.1\nmomentum = 0.9\nweight_decay = 0.01\n',
               "sgd": '[optimizer]\nkind = "sgd"\nlr = 0.1\n'}
 
@@ -60,7 +61,9 @@ class FuseUpdates(EndToEnd):
                 recipe = self.write(f"{kind}.toml", models.CLASSES + text)
                 words = "--recipe", recipe, "--entry", "train"
                 self.check(model, data, f"{batch}-{kind}", *words)
-                self.assertLess(self.arena(model, "true", *words), self.arena(model, "false", *words), (batch, kind))
+                # Rows of 784 elements end inside blocks of 256, so the largest gradient is stored.
+                smaller = self.assertLessEqual if kind == "eighths" and batch == 5 else self.assertLess
+                smaller(self.arena(model, "true", *words), self.arena(model, "false", *words), (batch, kind))
 
     def test_bf16(self):
         model = self.model(64, (512, 512, 10))

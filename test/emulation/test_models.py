@@ -63,6 +63,25 @@ class Models(EndToEnd):
                     losses.append([line["loss"] for line in metrics(run)[0]])
                 np.testing.assert_allclose(*losses, rtol=1e-6)
 
+    def test_moments_in_8_bits(self):
+        """One update in every order of threads, with every check on: the bits are those of one order, and the codes a CPU's but for
+        gradients whose sums have another order."""
+        data = [str(value) for value in ("--recipe", ZOO / "nano-gpt" / "recipe.toml", "--set", 'optimizer.moments="8bit"')]
+        states = []
+        for name, target, more, env in [("cpu", "cpu", (), {})] + [
+                (order, "cuda:sm_90", ("--device", "cuda"), stand_in(mode="checked", order=order, seed=seed)) for order, seed in ORDERS]:
+            plan = self.compile(ZOO / "nano-gpt" / "model.onnx", *data, "--target", target, plan=f"{name}.tplan")
+            run = self.train(plan, ZOO / "nano-gpt" / "data.safetensors", "--no-release", *more, steps=1, out=name, env=env)
+            states.append(safetensors.numpy.load_file(run / "checkpoints/step-1/state.safetensors"))
+        cpu, card, *others = states
+        codes = [name for name, value in cpu.items() if value.dtype == np.uint8]
+        self.assertGreater(len(codes), 4)
+        for name, value in card.items():
+            for other in others:
+                np.testing.assert_array_equal(other[name], value, name)
+            if name in codes:
+                self.assertLess((value != cpu[name]).mean(), 0.02, name)
+
     def test_attention_as_one_op(self):
         """In f32, three TF32 products of tiles give the losses of products and softmax up to f32's rounding."""
         case = ZOO / "nano-gpt"

@@ -72,6 +72,17 @@ class Offload(EndToEnd):
                 self.assertEqual(plain["memory"]["resident_bytes"] - report["memory"]["resident_bytes"], state)
                 self.assertEqual(report["offload"]["stored_bytes"], state)
 
+    def test_codes_on_the_host(self):
+        """Of moments in 8 bits the codes move; their magnitudes, a sixty-fourth of them, are too small to."""
+        width, layers = 272, 2
+        draw = np.random.default_rng(0).standard_normal
+        self.data = self.save("wide.safetensors", **{name: draw((3 * BATCH, width), np.float32) for name in "xy"})
+        recipe = models.SQUARES + ADAMW + 'moments = "8bit"\n'
+        tower = self.tower(layers, width=width)
+        kept, moved = (self.plan(what, recipe, "--set", f"offload.what={what}", model=tower) for what in ("none", "state"))
+        self.assertEqual(self.run_of(moved, "moved-run", seed=1), self.run_of(kept, "kept-run"))
+        self.assertEqual(self.memory(moved)[1]["offload"]["state_bytes"], 2 * layers * width * width)
+
     def test_budgets_of_two_spaces(self):
         """Whatever fits, the bits are the same; a smaller budget never gives a cheaper plan, nor one of more bytes."""
         pairs = 0
