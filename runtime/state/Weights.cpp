@@ -207,15 +207,15 @@ namespace {
 /// Finds the variable for a tensor of a file, by its name in the graph, in torch or in peft.
 class Destinations {
 public:
-  /// `scales`: the scales of variables in 8 or 4 bits have names, too, as in a run.
-  Destinations(const plan::Plan &plan, bool scales) : plan(plan) {
+  /// `rounds`: weights in 16 bits fit where the model's are in 32.
+  explicit Destinations(const plan::Plan &plan, bool rounds = false) : plan(plan), rounds(rounds) {
     for (int i = 0; i < plan.variables_size(); ++i)
       byAnyName[plan.variables(i).name()] = i;
     for (int i = 0; i < plan.variables_size(); ++i) {
       const plan::Variable &variable = plan.variables(i);
       if (!isModelValue(variable))
         continue;
-      if (const int scale = scaleIndex(variable); scales && scale >= 0)
+      if (const int scale = scaleIndex(variable); scale >= 0)
         byName[variable.scale()] = scale;
       byName[variable.name()] = i;
       names.push_back(variable.name());
@@ -251,6 +251,11 @@ public:
       type = torchType(variable, type);
     if (plan::typeName(tensor.type) == plan::typeName(type))
       return true;
+    if (const plan::DType from = tensor.type.dtype();
+        rounds && type.dtype() == plan::F32 && (from == plan::BF16 || from == plan::F16)) {
+      type.set_dtype(from);
+      return plan::typeName(tensor.type) == plan::typeName(type);
+    }
     type.set_dtype(variable.type().dtype());
     return !variable.has_four_bits() && plan::typeName(tensor.type) == plan::typeName(type);
   }
@@ -298,6 +303,7 @@ private:
   }
 
   const plan::Plan &plan;
+  bool rounds;
   std::map<std::string, int, std::less<>> byName, byTorch, byAnyName;
   std::vector<std::string> names;
 };
@@ -321,32 +327,46 @@ plan::TensorType tcc::runtime::torchType(const plan::Variable &variable, const p
   return torch;
 }
 
-/// Writes a variable in 8 or 4 bits and its scales: `bytes` are integers, with `factors`, or numbers that are rounded
-/// here. True if they differ from the plan's initial values.
-static Expected<bool> writeRounded(const plan::Plan &plan, Device &device, int index, int scale,
-                                   std::span<const std::byte> bytes, plan::DType dtype, const Tensor *factors) {
-  const plan::Variable &variable = plan.variables(index);
+namespace {
+/// A variable in 8 or 4 bits: integers and scales, views of a file or of `eight` or `four`.
+struct Rounded {
+  std::span<const std::byte> bytes, scales;
   std::optional<plan::RoundedTensor> eight;
   std::optional<plan::PackedTensor> four;
-  std::span<const std::byte> scales;
-  auto take = [&](const auto &values, const std::vector<float> &rounded) {
-    bytes = std::as_bytes(std::span(values));
-    scales = std::as_bytes(std::span(rounded));
+};
+
+/// `bytes` are integers, with `factors`, or numbers of `dtype` in the variable's layout, which are rounded.
+Expected<std::unique_ptr<Rounded>> roundedFor(const plan::Plan &plan, int index, int scale,
+                                              std::span<const std::byte> bytes, plan::DType dtype,
+                                              const Tensor *factors) {
+  const plan::Variable &variable = plan.variables(index);
+  auto made = std::make_unique<Rounded>();
+  auto take = [&](const auto &values, const std::vector<float> &scales) {
+    made->bytes = std::as_bytes(std::span(values));
+    made->scales = std::as_bytes(std::span(scales));
   };
   if (factors) {
-    scales = factors->bytes;
+    made->bytes = bytes;
+    made->scales = factors->bytes;
   } else if (variable.has_four_bits()) {
-    if ((four = plan::roundToFourBits(bytes, dtype, variable.four_bits())))
-      take(four->bytes, four->scales);
+    if ((made->four = plan::roundToFourBits(bytes, dtype, variable.four_bits())))
+      take(made->four->bytes, made->four->scales);
   } else {
     plan::TensorType type = variable.type();
     type.set_dtype(dtype);
-    if ((eight = plan::roundToInt8(bytes, type, plan.variables(scale).type())))
-      take(eight->values, eight->scales);
+    if ((made->eight = plan::roundToInt8(bytes, type, plan.variables(scale).type())))
+      take(made->eight->values, made->eight->scales);
   }
-  if (!factors && !eight && !four)
+  if (!factors && !made->eight && !made->four)
     return error("'{}' holds a value that is infinite or NaN, which {} bits cannot hold; compile without adapter.base",
                  variable.name(), variable.has_four_bits() ? 4 : 8);
+  return made;
+}
+
+/// Writes a variable in 8 or 4 bits and its scales. True if they differ from the plan's initial values.
+Expected<bool> writeRounded(const plan::Plan &plan, Device &device, int index, int scale, const Rounded &rounded) {
+  const plan::Variable &variable = plan.variables(index);
+  const auto bytes = rounded.bytes, scales = rounded.scales;
   if (Status status = device.write(Place::variable(static_cast<uint32_t>(index)), 0, bytes); !status.ok())
     return status;
   if (Status status = device.write(Place::variable(static_cast<uint32_t>(scale)), 0, scales); !status.ok())
@@ -355,16 +375,24 @@ static Expected<bool> writeRounded(const plan::Plan &plan, Device &device, int i
          initialIdentity(plan, variable);
 }
 
-Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &device, const std::string &from,
-                                               WeightsRule rule, uint32_t rank) {
-  const std::optional<plan::Plan> joined =
-      plan::hasShards(held) ? std::optional(plan::withoutShards(held)) : std::nullopt;
-  const plan::Plan &plan = joined ? *joined : held;
-  auto given = openWeights(from);
-  if (!given)
-    return given.status();
-  std::vector<bool> written = writtenVariables(plan);
-  const Destinations destinations(plan, given->ofRun());
+/// The tensors of a file or a run, by the index of the variable that each is for.
+struct MatchedWeights {
+  GivenWeights given;
+  WeightsFit fit;
+  std::map<int, const Tensor *> found;
+};
+
+Expected<std::unique_ptr<MatchedWeights>> matchWeights(const plan::Plan &plan, const Destinations &destinations,
+                                                       const std::vector<bool> &written, const std::string &from,
+                                                       WeightsRule rule) {
+  auto opened = openWeights(from);
+  if (!opened)
+    return opened.status();
+  auto matched = std::make_unique<MatchedWeights>();
+  matched->given = opened.take();
+  const GivenWeights *given = &matched->given;
+  WeightsFit &fit = matched->fit;
+  std::map<int, const Tensor *> &found = matched->found;
   std::set<std::string> present, copies; // variables that the weights name; ties, which are optional
   for (const Tensor &tensor : given->tensors)
     if (int index = destinations.find(tensor.name); index >= 0)
@@ -372,9 +400,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
   for (const plan::Tie &tie : plan.ties())
     if (present.count(tie.of()))
       copies.insert(tie.name());
-  WeightsFit fit;
   fit.averages = given->averages;
-  std::map<int, const Tensor *> found;
   for (const Tensor &tensor : given->tensors) {
     const int index = destinations.find(tensor.name);
     if (index < 0) {
@@ -442,13 +468,32 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
   if (found.empty() && !destinations.known().empty())
     return error("{}: it holds no weights of the model '{}'{}", from, plan.model(),
                  fit.complete() ? "" : ": " + fit.text());
+  return matched;
+}
+} // namespace
+
+Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &device, const std::string &from,
+                                               WeightsRule rule, uint32_t rank) {
+  const std::optional<plan::Plan> joined =
+      plan::hasShards(held) ? std::optional(plan::withoutShards(held)) : std::nullopt;
+  const plan::Plan &plan = joined ? *joined : held;
+  const std::vector<bool> written = writtenVariables(plan);
+  const Destinations destinations(plan);
+  auto matched = matchWeights(plan, destinations, written, from, rule);
+  if (!matched)
+    return matched.status();
+  WeightsFit &fit = (*matched)->fit;
+  const std::map<int, const Tensor *> &found = (*matched)->found;
   for (auto [index, tensor] : found) {
     const plan::Variable &variable = plan.variables(index);
     std::vector<std::byte> room;
     std::span<const std::byte> bytes = destinations.bytesFor(*tensor, variable, room);
     if (const int scale = destinations.scaleIndex(variable); scale >= 0) {
       const Tensor *factors = found.count(scale) ? found.at(scale) : nullptr;
-      auto changed = writeRounded(plan, device, index, scale, bytes, tensor->type.dtype(), factors);
+      auto rounded = roundedFor(plan, index, scale, bytes, tensor->type.dtype(), factors);
+      if (!rounded)
+        return rounded.status().withContext(from);
+      auto changed = writeRounded(plan, device, index, scale, **rounded);
       if (!changed)
         return changed.status().withContext(from);
       if (*changed)
@@ -468,7 +513,71 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     if (Status status = device.write(Place::variable(static_cast<uint32_t>(index)), 0, bytes); !status.ok())
       return status;
   }
-  return fit;
+  return std::move(fit);
+}
+
+Expected<QuantizedWeights> tcc::runtime::quantizeWeights(const plan::Plan &held, const std::string &from,
+                                                         const std::string &to) {
+  const plan::Plan plan = plan::withoutShards(held);
+  if (scaleNames(plan).empty())
+    return error(
+        "the plan of '{}' keeps no weights in 8 or 4 bits; compile it with adapter.base = \"nf4\", \"int4\" or "
+        "\"int8\"",
+        plan.model());
+  const Destinations destinations(plan, /*rounds=*/true);
+  auto matched = matchWeights(plan, destinations, writtenVariables(plan), from, WeightsRule::MayBeMissing);
+  if (!matched)
+    return matched.status();
+  const std::map<int, const Tensor *> &found = (*matched)->found;
+  // One variable at a time is in memory. The file has all scales before all integers, so that a matrix is rounded
+  // twice.
+  struct {
+    int index = -1;
+    std::vector<std::byte> room;
+    std::unique_ptr<Rounded> rounded;
+  } last;
+  auto made = [&](int index) -> Expected<const Rounded *> {
+    if (last.index == index)
+      return last.rounded.get();
+    const plan::Variable &variable = plan.variables(index);
+    const Tensor &tensor = *found.at(index);
+    last.index = index;
+    last.rounded = std::make_unique<Rounded>();
+    last.rounded->bytes = destinations.bytesFor(tensor, variable, last.room);
+    if (const int scale = destinations.scaleIndex(variable); scale >= 0) {
+      auto rounded = roundedFor(plan, index, scale, last.rounded->bytes, tensor.type.dtype(),
+                                found.count(scale) ? found.at(scale) : nullptr);
+      if (!rounded)
+        return rounded.status();
+      last.rounded = rounded.take();
+    }
+    return last.rounded.get();
+  };
+  QuantizedWeights done;
+  std::vector<StreamedValue> values;
+  auto add = [&](int of, int index, auto member) {
+    const plan::Variable &variable = plan.variables(index);
+    values.push_back({variable.name(), variable.type(), [&made, of, member](const ByteSink &sink) -> Status {
+                        auto value = made(of);
+                        return value ? sink((*value)->*member) : value.status();
+                      }});
+    done.bytes += plan::tensorBytes(variable.type()).value_or(0);
+  };
+  for (auto [index, tensor] : found) {
+    const plan::Variable &variable = plan.variables(index);
+    if (variable.role() == plan::CONSTANT)
+      continue; // scales are written with their integers
+    add(index, index, &Rounded::bytes);
+    ++done.tensors;
+    if (const int scale = destinations.scaleIndex(variable); scale >= 0) {
+      add(index, scale, &Rounded::scales);
+      done.rounded += found.count(scale) == 0;
+    }
+  }
+  auto written = writeSafetensors(to, std::move(values));
+  if (!written)
+    return written.status().withContext(from);
+  return done;
 }
 
 std::vector<std::byte> tcc::runtime::transposedMatrix(std::span<const std::byte> elements, uint64_t rows,

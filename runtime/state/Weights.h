@@ -54,6 +54,15 @@ private:
   std::map<std::string, std::vector<std::byte>> filled;
 };
 
+/// What quantizeWeights wrote: tensors without their scales, how many of them it rounded, and all bytes.
+struct QuantizedWeights {
+  uint64_t tensors = 0, rounded = 0, bytes = 0;
+};
+/// Rounds the weights of a file or run (as loadWeights takes them, or in 16 bits) that the plan keeps in 8 or 4 bits,
+/// and writes all to the safetensors file `to` under the names and in the types of checkpoints. Error: weights of
+/// another model, or a plan without such weights.
+Expected<QuantizedWeights> quantizeWeights(const plan::Plan &plan, const std::string &from, const std::string &to);
+
 /// Identity of a variable's initial value, including its scales: the same whether the plan holds the bytes or refers to
 /// a file.
 uint64_t initialIdentity(const plan::Plan &plan, const plan::Variable &variable);

@@ -280,6 +280,55 @@ class FourBits(EndToEnd):
                 rounded = flat if name in kept else BASES[base][0](flat, 32)[2]
                 np.testing.assert_array_equal(held[name].reshape(flat.shape), rounded, name)
 
+    def test_quantize(self):
+        """Weights of every type and by every name give the codes that --init rounds them to, and the run is the same."""
+        weights = {n: v * np.float32(0.75) for n, v in initializers(HERE / "dynamo.onnx").items() if v.dtype == np.float32 and n != "val_58"}
+        wide = self.save("wide.safetensors", **weights)
+        narrow = self.save("narrow.safetensors", **{n: v.astype(np.float16) for n, v in weights.items()})
+        for base, (rounding, scale) in BASES.items():
+            with self.subTest(base):
+                whole = self.adapt("--set", f'adapter.base="{base}"', more=("--init", wide), out=f"{base}-whole")
+                found = self.succeed("trun", "quantize", "plan.tplan", wide, "-o", "q.safetensors").out
+                count = self.report(self.folder / "plan.tplan")["adapters"]["base"]["tensors"]
+                self.assertRegex(found, rf"q.safetensors: {len(weights)} tensors, {count} of them rounded, ")
+                self.assertLess((self.folder / "q.safetensors").stat().st_size, 0.5 * wide.stat().st_size)
+                held = self.read("q.safetensors")
+                codes, scales, _ = rounding(weights["wte.weight"], 64)
+                np.testing.assert_array_equal(held["wte.weight"], codes)
+                np.testing.assert_array_equal(held[f"wte.weight/{scale}"], scales)
+                np.testing.assert_array_equal(held["wpe"], weights["wpe"])
+                again = self.train(self.folder / "plan.tplan", DATA, "--init", "q.safetensors", steps=6, out=f"{base}-again")
+                self.assertEqual(self.losses(again), self.losses(whole))
+                states = [next((run / "checkpoints/step-6").glob("*.safetensors")).read_bytes() for run in (whole, again)]
+                self.assertEqual(*states)
+                # From a run, from names of torch, and from codes: the same file.
+                self.succeed("trun", "quantize", "plan.tplan", "q.safetensors", "-o", "q2.safetensors")
+                self.assertEqual((self.folder / "q2.safetensors").read_bytes(), (self.folder / "q.safetensors").read_bytes())
+                self.compile(HERE / "dynamo.onnx", *LOSS, *ADAPTER, plan="f32.tplan")
+                first = self.train(self.folder / "f32.tplan", DATA, "--init", wide, steps=0, out=f"{base}-f32")
+                self.succeed("trun", "export", first, "-o", "torch.safetensors", "--names", "torch", "--keep-mode")
+                self.succeed("trun", "quantize", "plan.tplan", "torch.safetensors", "-o", "t.safetensors")
+                torchs = self.read("t.safetensors")
+                self.assertLessEqual({name for name, value in held.items() if value.dtype == np.uint8}, set(torchs))
+                for name, value in torchs.items():  # without folded masks
+                    np.testing.assert_array_equal(held[name], value, name)
+                # f16 is exact in f32: codes are those of the rounded values.
+                self.succeed("trun", "quantize", "plan.tplan", narrow, "-o", "n.safetensors")
+                half = self.read("n.safetensors")
+                codes, scales, _ = rounding(weights["wte.weight"].astype(np.float16).astype(np.float32), 64)
+                np.testing.assert_array_equal(half["wte.weight"], codes)
+                np.testing.assert_array_equal(half["wpe"], weights["wpe"].astype(np.float16).astype(np.float32))
+                self.train(self.folder / "plan.tplan", DATA, "--init", "n.safetensors", steps=1, out=f"{base}-half")
+        self.refuse(1, ["keeps no weights in 8 or 4 bits", "adapter.base"], "trun", "quantize", "f32.tplan", wide, "-o", "x.safetensors")
+        self.refuse(2, ["--output x.npz: must end in .safetensors"], "trun", "quantize", "plan.tplan", wide, "-o", "x.npz")
+        other = self.save("other.safetensors", strange=np.zeros(3, np.float32))
+        self.refuse(1, ["other.safetensors.*strange"], "trun", "quantize", "plan.tplan", other, "-o", "x.safetensors")
+        bad = self.save("bad.safetensors", **{"wte.weight": np.where(np.arange(weights["wte.weight"].size) == 7, np.nan, 1).reshape(
+            weights["wte.weight"].shape).astype(np.float32)})
+        self.refuse(1, ["bad.safetensors.*'wte.weight' holds a value that is infinite or NaN"], "trun", "quantize", "plan.tplan", bad, "-o",
+                    "x.safetensors")
+        self.assertFalse((self.folder / "x.safetensors").exists())
+
     def test_mistakes(self):
         words = (HERE / "dynamo.onnx", *LOSS, *ADAPTER, "-o", "p.tplan")
         recipe = self.write("recipe.toml", '[adapter]\nbase = "nf4"\nblock = 48\n')

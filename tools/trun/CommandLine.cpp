@@ -322,7 +322,8 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
       {"export", Options::Command::Export},   {"verify", Options::Command::Verify},
       {"memory", Options::Command::Memory},   {"profile", Options::Command::Profile},
       {"data", Options::Command::Data},       {"lr-find", Options::Command::LrFind},
-      {"sweep", Options::Command::Sweep},     {"report", Options::Command::Report}};
+      {"sweep", Options::Command::Sweep},     {"report", Options::Command::Report},
+      {"quantize", Options::Command::Quantize}};
   Parsed parsed;
   Options &options = parsed.options;
   Raw raw;
@@ -348,7 +349,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   case Options::Command::Train:
     app.description("Trains a plan that tcc made: trun PLAN --data PATH …\n"
                     "Other commands: trun eval | predict | gradients | export | verify | memory | profile | data | "
-                    "report | lr-find | sweep, each with its own "
+                    "report | lr-find | sweep | quantize, each with its own "
                     "--help.");
     addTrain(app, options, raw);
     app.add_option("--trace", options.train.trace,
@@ -424,6 +425,13 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     app.add_flag("--json", options.json, "JSON on standard output")->excludes(html);
     break;
   }
+  case Options::Command::Quantize:
+    app.description("Rounds weights to the 8 or 4 bits in which a plan keeps them; --init takes the file as it is.");
+    addPlan(app, options);
+    app.add_option("WEIGHTS", options.from, "the weights: a safetensors file, or RUN[@STEP|@best|@last]")->required();
+    app.add_option("-o,--output", options.output, "file to write: .safetensors")->required();
+    addTarget(app, options);
+    break;
   case Options::Command::Memory:
     app.description("Measures the memory of the process beside the plan's arenas; prints JSON.");
     addPlan(app, options);

@@ -248,6 +248,18 @@ Status exportCommand(const Options &options) {
   return exportRun(options.run, options.output, with, options.ema ? WeightSet::Averages : WeightSet::Last);
 }
 
+/// The plan, of the target that `--target` and `--device` choose.
+Expected<plan::PlanReader> openPlan(const Options &options) {
+  auto reader = plan::PlanReader::open(options.session.planPath);
+  if (!reader)
+    return reader.status();
+  auto target = runtime::chooseTarget(*reader, options.session.target, options.session.device);
+  if (!target)
+    return target.status();
+  reader->selectTarget(*target);
+  return reader;
+}
+
 Status verifyCommand(const Options &options) {
   const std::string &path = options.session.planPath;
   auto reader = plan::PlanReader::open(path);
@@ -267,14 +279,24 @@ Status verifyCommand(const Options &options) {
   return Status();
 }
 
-Status memoryCommand(const Options &options) {
-  auto reader = plan::PlanReader::open(options.session.planPath);
+Status quantizeCommand(const Options &options) {
+  if (!options.output.ends_with(".safetensors"))
+    return Status(fmt::format("--output {}: must end in .safetensors", options.output), StatusCode::Usage);
+  auto reader = openPlan(options);
   if (!reader)
     return reader.status();
-  auto target = runtime::chooseTarget(*reader, options.session.target, options.session.device);
-  if (!target)
-    return target.status();
-  reader->selectTarget(*target);
+  auto done = runtime::quantizeWeights(reader->plan(), options.from, options.output);
+  if (!done)
+    return done.status();
+  printResult("{}: {} tensors, {} of them rounded, {}\n", options.output, done->tensors, done->rounded,
+              formatBytes(done->bytes));
+  return Status();
+}
+
+Status memoryCommand(const Options &options) {
+  auto reader = openPlan(options);
+  if (!reader)
+    return reader.status();
   if (int variants = std::max(1, reader->plan().variants_size()); options.variant >= static_cast<uint32_t>(variants))
     return Status(fmt::format("--variant {}: the plan has {}, counted from 0", options.variant, variants),
                   StatusCode::Usage);
@@ -493,6 +515,8 @@ Status tcc::tools::runCommand(const Options &options) {
     return sweepCommand(options);
   case Options::Command::Report:
     return reportCommand(options);
+  case Options::Command::Quantize:
+    return quantizeCommand(options);
   }
   return Status();
 }

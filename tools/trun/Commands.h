@@ -27,14 +27,15 @@ struct Options {
     Data,
     LrFind,
     Sweep,
-    Report
+    Report,
+    Quantize
   } command = Command::Train;
   runtime::SessionOptions session;
   runtime::TrainOptions train;
   ScreenOptions screen;
   JobOptions job;
-  std::string from, inputs, outputs; ///< eval, predict, gradients
-  std::string run, output;           ///< export, report
+  std::string from, inputs, outputs; ///< eval, predict, gradients; quantize: the weights
+  std::string run, output;           ///< export, report, quantize
   std::string confusion;             ///< eval: file to write; empty: none
   std::string html;                  ///< report: file to write; empty: none
   bool ema = false;
