@@ -5,9 +5,11 @@
 #include "passes/Common.h"
 #include "passes/optimizers/BlockMoments.h"
 #include "passes/training/RankSums.h"
+#include "support/BytesText.h"
 #include "support/PlanNames.h"
 
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 
@@ -255,20 +257,33 @@ private:
     made.parameters.push_back(std::move(entry));
   }
 
-  /// Notes how many moments stay in f32 beside those of 8 bits, and why.
+  /// Notes what codes of 8 bits save and how far they round, and how many moments stay in f32.
   void noteMoments() {
     if (!storesBlocks(made.settings))
       return;
     int64_t blocked = 0, wide = 0;
-    for (const TrainedParameter &parameter : made.parameters)
+    uint64_t saved = 0;
+    double furthest = 0;
+    for (const TrainedParameter &parameter : made.parameters) {
       (parameter.blocked ? blocked : wide) += parameter.type.getNumElements();
-    std::string text = "8 bits for " + std::to_string(blocked) + " elements of parameters, f32 for " +
-                       std::to_string(wide) + ": parameters of fewer than " + std::to_string(kLeastBlockedElements) +
-                       " elements, and those of optimizer.moments_exempt";
+      const int64_t elements = parameter.held.getNumElements(), blocks = blocksOf(elements);
+      for (const MomentState &moment : parameter.states)
+        if (parameter.blocked) {
+          saved += uint64_t(4 * elements - blocks * (plan::kDynamicBlock + 4));
+          furthest = std::max(furthest, double(plan::dynamicRounding(moment.range)));
+        }
+    }
+    std::string text =
+        llvm::formatv("8 bits for {0} elements of parameters, f32 for {1}: parameters of fewer than {2} elements, and "
+                      "those of optimizer.moments_exempt",
+                      blocked, wide, kLeastBlockedElements);
     if (!cutShards.empty())
       text += "; shards of " + cutShards.front() +
               (cutShards.size() > 1 ? " and " + std::to_string(cutShards.size() - 1) + " others" : "") +
               " would cut blocks of 256 elements";
+    if (saved)
+      text += llvm::formatv("; {0} less than in f32, and moments within {1:F2} % of the largest in their block",
+                            bytesText(saved), 100 * furthest);
     addNote(module, "moments", "", text);
   }
 

@@ -55,6 +55,14 @@ const std::array<float, 255> &dynamicThresholds(DynamicKind kind) {
   return kind == DynamicKind::Signed ? isSigned : isUnsigned;
 }
 
+float dynamicRounding(DynamicKind kind) {
+  const std::array<float, 256> &numbers = dynamicNumbers(kind);
+  float most = 0;
+  for (size_t code = 0; code + 1 < numbers.size(); ++code)
+    most = std::max(most, (numbers[code + 1] - numbers[code]) / 2);
+  return most;
+}
+
 uint8_t dynamicCode(DynamicKind kind, float number) {
   const std::array<float, 255> &thresholds = dynamicThresholds(kind);
   return static_cast<uint8_t>(std::lower_bound(thresholds.begin(), thresholds.end(), number) - thresholds.begin());

@@ -29,6 +29,9 @@ const std::array<float, 255> &dynamicThresholds(DynamicKind kind);
 /// The code of the nearest number; of two equally near ones the lower.
 uint8_t dynamicCode(DynamicKind kind, float number);
 
+/// The most by which a number between two others is rounded.
+float dynamicRounding(DynamicKind kind);
+
 /// Before its code is looked up, a value is multiplied by 1 / its block's magnitude, of which at least this is taken:
 /// blocks of zeros have none.
 inline constexpr float kLeastDynamicMagnitude = 1e-38F;

@@ -142,7 +142,9 @@ class Moments(EndToEnd):
         self.assertEqual(sizes["f32"], 2 * 4 * (96 * 64 + 96 * 70 + 700))
         self.assertEqual(sizes["8bit"], 2 * (codes + 4 * blocks + 4 * 700))
         self.assertLess(arena - exact, 96 * 70 * 4 * 2 + 8192, "no copy but those of the matrix of 26.25 blocks")
-        self.assertIn("8 bits for 12864 elements of parameters, f32 for 700", self.succeed("tcc", "report", "8bit.tplan").out)
+        text = self.succeed("tcc", "report", "8bit.tplan").out
+        self.assertIn("8 bits for 12864 elements of parameters, f32 for 700", text)
+        self.assertIn(f"{(sizes['f32'] - sizes['8bit']) / 1024:.1f} KiB less than in f32, and moments within 0.70 % of the largest", text)
 
     def test_settings_change_no_more_than_they_should(self):
         """Resumes and numbers of threads change no bit, with accumulation, clipping and averages, too."""
