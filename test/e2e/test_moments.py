@@ -2,6 +2,7 @@
 
 test/unit/runtime/dynamic_map.txt has bitsandbytes' numbers and thresholds (dynamic_map.py wrote it).
 """
+import re
 import unittest
 
 import numpy as np
@@ -163,6 +164,34 @@ class Moments(EndToEnd):
                 for name, value in left.items():
                     np.testing.assert_array_equal(right[name], value, name)
 
+    def test_phases_have_codes_of_their_own(self):
+        """Two phases train the same matrix; each has its codes and magnitudes, and a resume is exact."""
+        recipe = self.write("phases.toml", "".join(
+            f'[[phase]]\nname = "{name}"\nparameters = ["a.*", "{other}.*"]\n'
+            'loss = { kind = "cross_entropy", target = "labels" }\noptimizer = { kind = "adam", moments = "8bit", lr = 0.01 }\n'
+            for name, other in (("one", "b"), ("two", "c"))))
+        self.compile("three.onnx", "--recipe", recipe, "--entry", "train", plan="phases.tplan")
+        self.train("phases.tplan", self.data, out="whole", steps=4)
+        self.train("phases.tplan", self.data, out="half", steps=2)
+        self.succeed("trun", "--resume", "half", "--steps", 4)
+        whole, half = self.state("whole", 4), self.state("half", 4)
+        for name in ("a.weight/one/exp_avg_absmax", "a.weight/two/exp_avg_absmax", "b.weight/one/exp_avg"):
+            self.assertIn(name, whole)
+        for name, value in whole.items():
+            np.testing.assert_array_equal(half[name], value, name)
+
+    def test_budgets_change_no_bit(self):
+        self.plan('optimizer.kind="adam"')
+        least = self.command("tcc", "three.onnx", "-o", "x.tplan", *LOSS, "--set", 'optimizer.kind="adam"', "--set",
+                             'optimizer.moments="8bit"', "--memory-budget", "1KiB")
+        self.assertEqual(least.status, 3, least)
+        budget = re.search(r"smallest budget that does is .*?(\d+) bytes", least.err)[1]
+        self.compile("three.onnx", *LOSS, "--set", 'optimizer.kind="adam"', "--set", 'optimizer.moments="8bit"', "--memory-budget", budget,
+                     plan="tight.tplan")
+        for name in ("plan", "tight"):
+            self.train(f"{name}.tplan", self.data, out=name, steps=3)
+        self.assertEqual(self.losses("plan"), self.losses("tight"))
+
     def test_losses_stay_near(self):
         """Fifty updates of a small GPT, as near to those in f32 as moments in bf16 are."""
         model, recipe, data, _ = case("nano-gpt")
@@ -188,17 +217,19 @@ class Moments(EndToEnd):
                     'optimizer.moments="8bit"', "--set", 'optimizer.moments_exempt=["nothing.*"]')
 
     def test_shards_hold_whole_blocks_or_f32(self):
-        """On 2 ranks a shard of a.weight has 12 blocks, and the bits are those of ranks with all of them. 26.25 blocks of b.weight
-        are not cut: its moments stay in f32."""
-        for mode in ("ddp", "grad_op", "full"):
-            ranks = [] if mode == "ddp" else ["parallel.ranks=2"]
-            self.plan(f'parallel.mode="{mode}"', *ranks, 'optimizer.moments_exempt=["b.*"]', name=mode)
-            self.succeed("trun", f"{mode}.tplan", "--data", self.data, "--no-shuffle", "--steps", 4, "--out", mode, "--nproc", 2)
-        self.assertEqual(self.losses("grad_op"), self.losses("ddp"))
-        self.assertEqual(self.losses("full"), self.losses("ddp"))
-        whole = self.state("ddp", 4)
-        for name in ("a.weight/exp_avg", "a.weight/exp_avg_sq", "a.weight/exp_avg_absmax"):
-            np.testing.assert_array_equal(self.state("grad_op", 4)[name], whole[name].ravel(), name)
+        """On 2 and 4 ranks a shard of a.weight has 12 and 6 blocks, and the bits are those of ranks with all of them. 26.25 blocks of
+        b.weight are not cut: its moments stay in f32."""
+        for count in (2, 4):
+            for mode in ("ddp", "grad_op", "full"):
+                ranks = [] if mode == "ddp" else [f"parallel.ranks={count}"]
+                self.plan(f'parallel.mode="{mode}"', *ranks, 'optimizer.moments_exempt=["b.*"]', name=mode)
+                self.succeed("trun", f"{mode}.tplan", "--data", self.data, "--no-shuffle", "--steps", 3, "--out", f"{mode}{count}",
+                             "--nproc", count)
+            whole = self.state(f"ddp{count}", 3)
+            for mode in ("grad_op", "full"):
+                self.assertEqual(self.losses(f"{mode}{count}"), self.losses(f"ddp{count}"))
+                for name in ("a.weight/exp_avg", "a.weight/exp_avg_sq", "a.weight/exp_avg_absmax"):
+                    np.testing.assert_array_equal(self.state(f"{mode}{count}", 3)[name], whole[name].ravel(), name)
         self.plan('parallel.mode="grad_op"', "parallel.ranks=2", name="cut")
         self.assertIn("shards of b.weight would cut blocks of 256 elements", self.succeed("tcc", "report", "cut.tplan").out)
         self.refuse(1, ["train.virtual_ranks: optimizer.moments \"8bit\""], "tcc", "three.onnx", "-o", "x.tplan", *LOSS, "--set",

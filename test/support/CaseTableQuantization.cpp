@@ -36,6 +36,24 @@ void addQuantizationCases(std::vector<Case> &cases) {
                    {{-9, 9}, {0.2, 0.9}, {-3, 3}},
                    "%r",
                    /*gradient=*/false});
+  // Numbers of a table, found by each element's share of its row's largest: one kernel, as that of moments in 8 bits.
+  for (const char *columns : {"256", "37"}) {
+    const std::string full = std::string("tensor<5x") + columns + "x", row = "tensor<5x1xf32>";
+    cases.push_back({std::string("table_of_shares_") + columns,
+                     "(%x: " + full + "f32>) -> (" + full + "f32>, " + row + ")",
+                     "%a = train.abs %x : " + full + "f32>\n%m = train.reduce max %a [1] : " + full + "f32> -> " + row +
+                         "\n%w = train.broadcast %m : " + row + " -> " + full + "f32>\n%n = train.div %x, %w : " + full +
+                         "f32>\n%c = train.constant dense<3.3> : " + full + "f32>\n%s = train.mul %n, %c : " + full +
+                         "f32>\n%p = train.add %s, %c : " + full + "f32>\n%i = train.cast %p : " + full + "f32> -> " +
+                         full +
+                         "i32>\n%t = train.constant dense<[-1.5, 0.5, 3.0, -0.25, 7.0, 2.5, 9.0]> : tensor<7xf32>\n"
+                         "%g = train.gather %t, %i axis = 0 : (tensor<7xf32>, " +
+                         full + "i32>) -> " + full + "f32>\n%r = train.mul %g, %x : " + full + "f32>",
+                     Types::None,
+                     {{-9, 9}},
+                     "%r, %m",
+                     /*gradient=*/false});
+  }
   // Quantisation steps far below those of finite differences: the slope is 1 within ±1 and 0 beyond.
   cases.push_back({"fake_quantize_fine",
                    "(%x: tensor<31xf64>) -> tensor<31xf64>",
