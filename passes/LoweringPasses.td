@@ -204,6 +204,28 @@ def FuseKernelsPass : Pass<"fuse-kernels", "::mlir::func::FuncOp"> {
   let options = [Option<"fuse", "fuse", "bool", "true", "false: one kernel per op, for debugging">];
 }
 
+def FuseColumnSumsPass : Pass<"fuse-column-sums", "::mlir::func::FuncOp"> {
+  let summary = "Sum columns in the kernel that reduces the rows of the same tensor";
+  let description = [{
+    The gradient of a norm reduces rows for the gradient of its input, and sums columns for those of scale and shift; a
+    bias beside it is a sum of the result's columns. Separate kernels read the same tensors again. The pass moves sums of
+    columns that read nothing but operands and results of a kernel of rows into that kernel, which walks over the rows of
+    a part in order and keeps the columns' sums in registers. split-reductions makes the parts (`train.parts`).
+
+    The pass leaves kernels apart where this does not pay: rows too few for parts that keep the machine busy, or too
+    long for a walk (CodeModel::threadsOfWalk), more sums than registers hold, or few bytes saved.
+
+    ```mlir
+    %d = train.fused(%g, %x, ...) : (tensor<65536x768xf32>, ...) -> tensor<65536x768xf32> { ... train.reduce sum %p [1] ... }
+    %s = train.fused(%g, %x) : (...) -> tensor<1x768xf32> { ... train.reduce sum %q [0] ... }
+    // becomes
+    %d, %s = train.fused(%g, %x, ...) {train.parts = 1024} : ... { ... train.reduce sum %p [1] ... train.reduce sum %q [0] ... }
+    ```
+  }];
+  let options = [Option<"parts", "parts", "int64_t", "0", "most parts, and least half as many; 0: as the target says">,
+                 Option<"rows", "rows", "int64_t", "0", "least rows of a part; 0: as the target says">];
+}
+
 def SplitReductionsPass : Pass<"split-reductions", "::mlir::func::FuncOp"> {
   let summary = "Cut long reductions of few rows into parts, which a second kernel reduces";
   let description = [{

@@ -1,6 +1,8 @@
 //===- IterationSpace.cpp - the dimensions that a region loops over -------===//
 #include "compiler/codegen/IterationSpace.h"
 
+#include "compiler/dialect/ColumnSums.h"
+
 #include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
@@ -95,6 +97,15 @@ int64_t neighboursOf(Block &body, const IterationSpace &space) {
   return std::max<int64_t>(1, std::min(count, target::kAccessBytes / narrowest));
 }
 
+/// Chooses the threads that walk over the rows of a part, and how many neighbouring columns each has at a time.
+void setWalk(IterationSpace &space, const target::CodeModel &model) {
+  constexpr int64_t kWideAccess = 4; // neighbours; rather fewer at a time than single ones at the end
+  const int64_t columns = space.dims[space.laneDim], threads = model.threadsOfWalk(columns);
+  space.lanes = threads ? threads : model.grid.walkThreads;
+  while (space.neighbours > kWideAccess && columns / space.lanes % space.neighbours)
+    space.neighbours /= 2;
+}
+
 /// Is exactly one dimension with more than one element reduced?
 bool oneLoop(const IterationSpace &space) {
   int64_t loops = 0;
@@ -151,8 +162,15 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
   // The reductions over the largest tensor are staged; any other one is computed per element.
   std::optional<ReductionKey> key;
   int64_t largest = -1;
+  if (model.threaded())
+    for (train::ReduceOp column : train::columnSumsOf(fused))
+      space.columnSums.push_back(column);
+  space.ofColumns.insert(space.columnSums.begin(), space.columnSums.end());
   for (Operation &op : body)
-    if (auto reducible = dyn_cast<train::Reducible>(&op)) {
+    if (llvm::any_of(op.getOperands(), [&](Value operand) { return space.isOfColumns(operand); }))
+      space.ofColumns.insert(&op);
+  for (Operation &op : body)
+    if (auto reducible = dyn_cast<train::Reducible>(&op); reducible && !llvm::is_contained(space.columnSums, &op)) {
       int64_t size = cast<RankedTensorType>(op.getOperand(0).getType()).getNumElements();
       if (size > largest) {
         largest = size;
@@ -162,8 +180,12 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
   if (key) {
     space.dims = key->shape;
     space.reduced.assign(space.dims.size(), false);
+    space.walked = space.reduced;
     for (int64_t dim : key->dims)
       space.reduced[dim] = true;
+    if (space.walks())
+      for (int64_t dim : cast<train::Reducible>(space.columnSums.front()).getReducedDims())
+        space.walked[dim] = true;
     llvm::DenseMap<Value, unsigned> level;
     for (Operation &op : body) {
       unsigned needed = 0;
@@ -203,14 +225,16 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
   int64_t rows = 1, elements = 1;
   for (auto [dim, extent] : llvm::enumerate(space.dims)) {
     elements *= extent;
-    if (!space.reduced[dim] && dim != space.laneDim)
+    if (space.isParallel(unsigned(dim)))
       rows *= extent;
   }
   if (model.threaded())
     space.neighbours = neighboursOf(body, space);
   if (!laneParallel) {
     space.laneBlock = laneExtent;
-    if (model.threaded() && space.lanes > 1)
+    if (space.walks())
+      setWalk(space, model);
+    else if (model.threaded() && space.lanes > 1)
       space.lanes = model.threadsOfRow(rows, laneExtent);
   } else if (!space.levels.empty()) {
     int64_t blocks = llvm::divideCeil(kReductionUnits, std::max<int64_t>(rows, 1));
@@ -233,6 +257,8 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
 
   space.units = rows * (laneParallel ? (laneExtent + space.laneBlock - 1) / space.laneBlock : 1);
   int64_t perUnit = std::max<int64_t>(1, space.units ? elements / space.units : 1);
+  if (space.walks())
+    return space;
   const std::optional<int64_t> tile = fused.getTileElements();
   if (tile && !model.threaded()) {
     space.laneBlock = laneExtent; // a tile is some whole rows

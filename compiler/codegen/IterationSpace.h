@@ -13,7 +13,12 @@
 // of warps, and its caches compensate for the access order. If units are too few, a block of several warps reduces a
 // row together, or the columns of one warp, with a part of their rows each.
 //
-// The tree of a reduction follows from its own shape and the machine level, not from the ops it is fused with.
+// A fourth case is a region that sums columns besides its rows (ColumnSums.h), for warps only:
+//
+//   walk                    for part: for row: levels as above, the last one adds to the columns' sums; then these
+//
+// The tree of a reduction follows from its own shape and the machine level, not from the ops it is fused with;
+// the only exception are rows of a walk, which are reduced by as many threads as can keep the columns' sums.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_ITERATIONSPACE_H
@@ -31,6 +36,9 @@ struct IterationSpace {
   llvm::SmallVector<bool> reduced; ///< per dimension
   /// Staged reductions by level: level i needs only levels below i.
   llvm::SmallVector<llvm::SmallVector<mlir::Operation *>> levels;
+  llvm::SmallVector<mlir::Operation *> columnSums;   ///< of columns, added up while walking over the rows of a part
+  llvm::SmallPtrSet<mlir::Operation *, 4> ofColumns; ///< these, and ops that need them
+  llvm::SmallVector<bool> walked;                    ///< per dimension: column sums reduce it; the others count parts
   unsigned laneDim = 0;
   int64_t lanes = 1;     ///< elements per vector, per warp, or per block of warps
   int64_t groupLanes = 1; ///< of the target's vectors or warps
@@ -44,6 +52,9 @@ struct IterationSpace {
   int64_t groupElements = 0; ///< likewise: elements of the smallest group of tiles that ends with a row
 
   bool sumsInMemory() const { return !levels.empty() && !reduced[laneDim] && laneBlock > lanes * columns; }
+  bool walks() const { return !columnSums.empty(); }
+  /// Does the dimension count units, other than blocks of lanes?
+  bool isParallel(unsigned dim) const { return !reduced[dim] && dim != laneDim && !(walks() && walked[dim]); }
   bool lanesReduced() const { return !levels.empty() && reduced[laneDim]; }
   /// Threads that share a tile.
   int64_t threads() const { return lanes * rowWarps; }
@@ -51,6 +62,8 @@ struct IterationSpace {
   int64_t laneBlocks() const { return reduced[laneDim] ? 1 : (dims[laneDim] + laneBlock - 1) / laneBlock; }
   /// The first level in whose loops a value can be computed: the number of levels that it needs.
   unsigned levelOf(mlir::Value value) const;
+  /// True if the value is a sum of columns, or computed from one.
+  bool isOfColumns(mlir::Value value) const { return ofColumns.contains(value.getDefiningOp()); }
   /// True if a value of this shape is one element per row.
   bool isRowShape(llvm::ArrayRef<int64_t> shape) const;
 };

@@ -83,7 +83,8 @@ public:
       types.push_back(i64);
     auto function = LLVM::LLVMFuncOp::create(b, loc, symbol, LLVM::LLVMFunctionType::get(nothing, types));
     // While the threads of a large block wait at a barrier, another resident block can work.
-    const int64_t blocks = model.grid.residentThreads / work.gridThreads;
+    const int64_t resident = work.walks ? 2 * model.grid.walkThreads : model.grid.residentThreads;
+    const int64_t blocks = resident / work.gridThreads;
     setKernelAttributes(b, function, work.gridThreads,
                         work.waits && work.gridThreads > model.grid.blockThreads ? blocks : 1);
     markDistinct(function);
@@ -287,7 +288,8 @@ KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
     sliceTiles = space.sliceTiles;
     work.groupElements = space.groupElements;
     lanes = std::max(lanes, space.threads());
-    work.waits = space.levels.size() > 1;
+    work.waits = space.levels.size() > 1 || space.walks();
+    work.walks = space.walks();
   }
   if (!model.threaded())
     return work;

@@ -43,6 +43,7 @@ struct KernelWork {
   uint32_t gridBlocks = 0, gridThreads = 0; ///< of one slice behind a product
   int64_t groupElements = 0; ///< IterationSpace::groupElements
   bool waits = false; ///< threads of a block synchronise between passes over their row
+  bool walks = false; ///< threads keep sums of columns in registers
 };
 
 /// The work of a kernel without emitting it.

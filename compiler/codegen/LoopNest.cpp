@@ -91,12 +91,12 @@ Value Nest::placeUnit(Value unit) {
   }
   int first = -1;
   for (unsigned dim = 0; dim < rank; ++dim)
-    if (!space.reduced[dim] && dim != space.laneDim && space.dims[dim] != 1) {
+    if (space.isParallel(dim) && space.dims[dim] != 1) {
       first = dim;
       break;
     }
   for (int dim = int(rank) - 1; dim >= 0; --dim) {
-    if (space.reduced[dim] || unsigned(dim) == space.laneDim || space.dims[dim] == 1)
+    if (!space.isParallel(unsigned(dim)) || space.dims[dim] == 1)
       continue;
     if (dim == first) {
       coords[dim] = emitter.uniform(rest);
@@ -111,8 +111,10 @@ Value Nest::placeUnit(Value unit) {
 void Nest::emitLevels(Value start) {
   if (space.levels.empty())
     emitElementwise(start);
+  else if (space.walks())
+    emitWalk();
   else if (space.lanesReduced())
-    guard ? emitGuardedRow() : emitRows({coords});
+    guard ? emitGuardedRow() : (void)emitRows({coords});
   else if (space.sumsInMemory())
     emitLaneBlock(start);
   else
@@ -251,8 +253,11 @@ bool Nest::isRow(unsigned output) {
 }
 
 bool Nest::isFull(unsigned output) {
-  return cast<RankedTensorType>(yielded()[output].getType()).getShape() == ArrayRef<int64_t>(space.dims);
+  return cast<RankedTensorType>(yielded()[output].getType()).getShape() == ArrayRef<int64_t>(space.dims) &&
+         !isColumn(output);
 }
+
+bool Nest::isColumn(unsigned output) { return space.isOfColumns(yielded()[output]); }
 
 void Nest::emitElementwiseLoop(Value start) {
   SmallVector<Value> none;
@@ -274,7 +279,7 @@ SmallVector<Value> Nest::inRuns(int64_t count, int64_t run, SmallVector<Value> c
       if (count % run)
         last = arith::MinSIOp::create(b, emitter.loc, last, emitter.i64(count));
       if (!blockSums)
-        return combined(now, range(first, last, identities(current)));
+        return combined(now, range(first, last, identities(current, now.size() / current.size())));
       blockSums->begin();
       range(first, last, {});
       blockSums->end();
@@ -284,15 +289,15 @@ SmallVector<Value> Nest::inRuns(int64_t count, int64_t run, SmallVector<Value> c
   return inRuns((count + run - 1) / run, kLongestRun, carried, runs);
 }
 
-SmallVector<Value> Nest::overReduced(unsigned dim, SmallVector<Value> carried,
-                                     function_ref<SmallVector<Value>(SmallVector<Value>)> body) {
-  auto isLooped = [&](unsigned d) { return space.reduced[d] && d != space.laneDim && space.dims[d] != 1; };
+SmallVector<Value> Nest::overDims(unsigned dim, ArrayRef<bool> looped, SmallVector<Value> carried,
+                                  function_ref<SmallVector<Value>(SmallVector<Value>)> body) {
+  auto isLooped = [&](unsigned d) { return looped[d] && d != space.laneDim && space.dims[d] != 1; };
   while (dim < space.dims.size() && !isLooped(dim))
     ++dim;
   if (dim == space.dims.size())
     return body(carried);
   // Number of vectors that one iteration adds.
-  int64_t inside = space.lanesReduced() ? (space.dims[space.laneDim] + space.lanes - 1) / space.lanes : 1;
+  int64_t inside = looped[space.laneDim] ? (space.dims[space.laneDim] + space.lanes - 1) / space.lanes : 1;
   for (unsigned inner = dim + 1; inner < space.dims.size(); ++inner)
     if (isLooped(inner))
       inside *= space.dims[inner];
@@ -312,7 +317,7 @@ SmallVector<Value> Nest::overReduced(unsigned dim, SmallVector<Value> carried,
     return emitter.loop(first, last, 1, values, [&](Value i, ValueRange now) {
       coords[dim] = emitter.uniform(i);
       emitter.jumpingCounter = jumps ? i : Value();
-      SmallVector<Value> next = overReduced(dim + 1, SmallVector<Value>(now), body);
+      SmallVector<Value> next = overDims(dim + 1, looped, SmallVector<Value>(now), body);
       emitter.jumpingCounter = Value();
       coords[dim] = emitter.uniform(int64_t(0));
       return next;
@@ -320,10 +325,10 @@ SmallVector<Value> Nest::overReduced(unsigned dim, SmallVector<Value> carried,
   });
 }
 
-SmallVector<Value> Nest::identities(ArrayRef<Operation *> reductions) {
+SmallVector<Value> Nest::identities(ArrayRef<Operation *> reductions, size_t count) {
   SmallVector<Value> values;
   emitter.withLanes(valueLanes(), nullptr, [&] {
-    for (size_t i = 0; i < std::max<size_t>(1, columns.size()); ++i)
+    for (size_t i = 0; i < count; ++i)
       for (Operation *op : reductions)
         values.push_back(emitter.splat(cast<train::Reducible>(op).emitIdentity(emitter)));
   });
@@ -430,7 +435,7 @@ bool Nest::storesInLevel(unsigned level) {
 
 SmallVector<Value> Nest::walkRow(unsigned level, ArrayRef<Operation *> reductions) {
   current = reductions;
-  SmallVector<Value> sums = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {
+  SmallVector<Value> sums = overReduced(identities(reductions), [&](SmallVector<Value> values) {
     auto add = [&](ValueRange now, Value mask) { return accumulate(reductions, now, mask); };
     auto stored = [&](unsigned output) { return outputInLevel(output, level); };
     if (thread && space.lanes > 1)
@@ -447,7 +452,7 @@ SmallVector<Value> Nest::walkRow(unsigned level, ArrayRef<Operation *> reduction
   return sums;
 }
 
-void Nest::emitRows(ArrayRef<SmallVector<Coord>> places) {
+SmallVector<Value> Nest::emitRows(ArrayRef<SmallVector<Coord>> places, SmallVector<Value> columnSums) {
   struct Row {
     SmallVector<Coord> coords;
     llvm::DenseMap<Operation *, Value> values{};
@@ -468,7 +473,9 @@ void Nest::emitRows(ArrayRef<SmallVector<Coord>> places) {
   for (unsigned level = 0; level <= space.levels.size(); ++level) {
     bool last = level == space.levels.size();
     ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
-    if (last && !storesInLevel(level))
+    if (last && space.walks())
+      forEach([&](Row &) { columnSums = sumColumns(level, std::move(columnSums)); });
+    if (last && (space.walks() || !storesInLevel(level)))
       continue;
     forEach([&](Row &row) { row.sums = walkRow(level, reductions); });
     for (auto [number, op] : llvm::enumerate(reductions)) {
@@ -488,6 +495,7 @@ void Nest::emitRows(ArrayRef<SmallVector<Coord>> places) {
     });
   }
   onRowThread([&] { forEach([&](Row &) { storeOutputs([&](unsigned output) { return isRow(output); }); }); });
+  return columnSums;
 }
 
 void Nest::onRowThread(function_ref<void()> body) {
@@ -512,7 +520,7 @@ void Nest::emitGuardedRow() {
   when(arith::XOrIOp::create(b, emitter.loc, counts, yes), {}, [&] {
     isEmptyRow = true;
     current = {};
-    overReduced(0, {}, [&](SmallVector<Value> none) {
+    overReduced({}, [&](SmallVector<Value> none) {
       overLanes(emitter.i64(0), none, [&](ValueRange, Value) {
         storeOutputs([&](unsigned output) { return isFull(output); });
         return SmallVector<Value>();

@@ -5,6 +5,7 @@
 //   LoopNest.cpp     units and levels, loops over lanes and reduced dimensions, rows, the end of a reduction
 //   NestThreads.cpp  the elements of a warp's thread, and how many are in flight
 //   NestColumns.cpp  sums of parallel lanes in registers: a vector of columns, or a thread's
+//   NestWalk.cpp     sums of columns in registers, beside reductions of rows
 //   NestSums.cpp     sums of parallel lanes in memory
 //
 //===----------------------------------------------------------------------===//
@@ -49,7 +50,9 @@ private:
   void emitLevels(mlir::Value start);
   void emitElementwise(mlir::Value start);
   void emitElementwiseLoop(mlir::Value start);
-  void emitRows(llvm::ArrayRef<llvm::SmallVector<train::Coord>> places);
+  /// Emits rows together, level by level. A walk's last level adds the rows to the sums of columns, in their order;
+  /// returns these.
+  Values emitRows(llvm::ArrayRef<llvm::SmallVector<train::Coord>> places, Values columnSums = {});
   /// Emits the row at `coords`, but only zeros if its guard does not hold (RowGuard.h).
   void emitGuardedRow();
   /// Runs `body`, which stores outputs that have one element for each row, on the thread that stores them.
@@ -75,6 +78,7 @@ private:
   mlir::OperandRange yielded();
   bool isRow(unsigned output);
   bool isFull(unsigned output);
+  bool isColumn(unsigned output);
   bool outputInLevel(unsigned output, unsigned level);
   bool storesInLevel(unsigned level);
 
@@ -85,11 +89,14 @@ private:
   /// whose error grows with the depth of this tree (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), not
   /// the count.
   Values inRuns(int64_t count, int64_t run, Values carried, Range range);
-  /// Loops over the reduced dimensions other than the lanes, from `dim` on.
-  Values overReduced(unsigned dim, Values carried, llvm::function_ref<Values(Values)> body);
+  /// Loops over the dimensions that are `looped`, other than the lanes, from `dim` on.
+  Values overDims(unsigned dim, llvm::ArrayRef<bool> looped, Values carried, llvm::function_ref<Values(Values)> body);
+  Values overReduced(Values carried, llvm::function_ref<Values(Values)> body) {
+    return overDims(0, space.reduced, std::move(carried), body);
+  }
 
-  /// The staged reductions of one level: identities to start from, for each column.
-  Values identities(llvm::ArrayRef<mlir::Operation *> reductions);
+  /// The staged reductions of one level: identities to start from, for each of `count` columns.
+  Values identities(llvm::ArrayRef<mlir::Operation *> reductions, size_t count = 1);
   Values accumulate(llvm::ArrayRef<mlir::Operation *> reductions, mlir::ValueRange carried, mlir::Value mask);
   Values combined(mlir::ValueRange sums, llvm::ArrayRef<mlir::Value> more);
   /// Reduces a vector to one element by halving.
@@ -134,6 +141,15 @@ private:
   Values overRows(unsigned dim, mlir::Value first, mlir::Value last, Values carried,
                   llvm::function_ref<Values(Values)> body);
   Values visitRows(Values carried, Add add, Wanted stored);
+
+  // Walks (NestWalk.cpp).
+  /// Emits the rows of a part in order, with the sums of their columns.
+  void emitWalk();
+  /// Rows that an iteration of the loop over rows reduces together.
+  int64_t rowsOfWalk();
+  /// The last pass over the row at `coords`: adds its elements to the sums, and stores the outputs of the level.
+  Values sumColumns(unsigned level, Values sums);
+  void storeColumns(mlir::ValueRange sums);
 
   // Sums in memory (NestSums.cpp).
   class BlockSums;

@@ -65,7 +65,7 @@ void Nest::emitLaneColumns(Value start) {
     };
     // One iteration of a thread's loop has several rows in flight.
     rowsOfLoop = thread ? kRowsInFlight : 1;
-    SmallVector<Value> carried = overReduced(0, identities(reductions),
+    SmallVector<Value> carried = overReduced(identities(reductions, columns.size()),
                                              [&](SmallVector<Value> values) { return visitRows(values, add, stored); });
     rowsOfLoop = 1;
     if (rowWarp && !last)

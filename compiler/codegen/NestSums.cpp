@@ -90,7 +90,7 @@ void Nest::emitLaneBlock(Value start) {
     if (current.empty() && !stores)
       continue;
     sums.begin();
-    overReduced(0, {}, [&](SmallVector<Value> none) {
+    overReduced({}, [&](SmallVector<Value> none) {
       eachVector(start, [&] {
         sums.saveAll(accumulate(current, sums.loadAll(), nullptr));
         storeOutputs([&](unsigned output) { return outputInLevel(output, level); });

@@ -22,6 +22,8 @@ constexpr int64_t kLoadsInFlight = 32;
 bool Nest::isStraight() {
   if (!thread || space.laneBlocks() != 1)
     return false;
+  if (space.walks())
+    return true; // few elements, since the sums of their columns are in registers, too
   for (auto [dim, extent] : llvm::enumerate(space.dims))
     if (space.reduced[dim] && dim != space.laneDim && extent != 1)
       return false;

@@ -1,4 +1,5 @@
 //===- Fused.cpp - queries on fused regions -------------------------------===//
+#include "compiler/dialect/ColumnSums.h"
 #include "compiler/dialect/Joined.h"
 #include "compiler/dialect/OwnElement.h"
 #include "compiler/dialect/TrainDialect.h"
@@ -9,18 +10,66 @@ using namespace mlir;
 
 namespace tcc::train {
 
+SmallVector<ReduceOp> columnSumsOf(FusedOp fused) {
+  SmallVector<ReduceOp> columns;
+  Reducible rows;
+  llvm::ArrayRef<int64_t> full;
+  SmallVector<int64_t> columnDims;
+  llvm::SmallPtrSet<Operation *, 16> late; // ops that depend on a sum of columns
+  auto shapeOf = [](Value value) { return cast<RankedTensorType>(value.getType()).getShape(); };
+  for (Operation &op : fused.getBody().front().without_terminator()) {
+    const bool isLate =
+        llvm::any_of(op.getOperands(), [&](Value operand) { return late.contains(operand.getDefiningOp()); });
+    if (isLate) {
+      const int64_t elements = cast<RankedTensorType>(op.getResult(0).getType()).getNumElements();
+      int64_t columnElements = 1;
+      for (auto [dim, extent] : llvm::enumerate(full))
+        columnElements *= llvm::is_contained(columnDims, int64_t(dim)) ? 1 : extent;
+      if (isa<Reducible>(op) || elements > columnElements)
+        return {};
+      late.insert(&op);
+      continue;
+    }
+    auto reducible = dyn_cast<Reducible>(&op);
+    if (!reducible)
+      continue;
+    if (full.empty())
+      full = shapeOf(op.getOperand(0));
+    if (shapeOf(op.getOperand(0)) != full)
+      return {};
+    auto lane = int64_t(full.size()) - 1;
+    while (lane > 0 && full[size_t(lane)] == 1)
+      --lane;
+    const SmallVector<int64_t> dims = reducible.getReducedDims();
+    if (llvm::is_contained(dims, lane)) {
+      if (llvm::any_of(dims, [&](int64_t dim) { return dim != lane; }) || full[size_t(lane)] == 1)
+        return {};
+      rows = reducible;
+      continue;
+    }
+    auto reduce = dyn_cast<ReduceOp>(&op);
+    if (!reduce || (!columns.empty() && dims != columnDims))
+      return {};
+    columnDims = dims;
+    columns.push_back(reduce);
+    late.insert(&op);
+  }
+  return rows ? columns : SmallVector<ReduceOp>();
+}
+
 namespace {
 
 /// The passes of a kernel over each of its rows (codegen/IterationSpace.h): a value of level n needs the row's
 /// reductions of the levels below n.
 struct Levels {
-  explicit Levels(Block &body) {
+  explicit Levels(FusedOp fused) : columns(columnSumsOf(fused)) {
+    Block &body = fused.getBody().front();
     Reducible first;
     for (Operation &op : body.without_terminator()) {
       unsigned needed = 0;
       for (Value operand : op.getOperands())
         needed = std::max(needed, level.lookup(operand));
-      if (auto reducible = dyn_cast<Reducible>(&op)) {
+      if (auto reducible = dyn_cast<Reducible>(&op); reducible && !llvm::is_contained(columns, &op)) {
         if (!first) {
           first = reducible;
           full = shapeOf(op.getOperand(0));
@@ -33,6 +82,8 @@ struct Levels {
       for (Value result : op.getResults())
         level[result] = needed;
     }
+    for (ReduceOp column : columns) // added up by the last pass
+      level[column.getResult()] = count + 1;
   }
 
   unsigned of(Value value) const { return level.lookup(value); }
@@ -68,6 +119,7 @@ struct Levels {
     return last;
   }
 
+  SmallVector<ReduceOp> columns; ///< sums of columns, beside the reductions of rows
   llvm::DenseMap<Value, unsigned> level;
   llvm::ArrayRef<int64_t> full;
   unsigned count = 0;
@@ -101,8 +153,8 @@ std::optional<int64_t> FusedOp::getTileElements() {
 
 bool FusedOp::setTileElements(int64_t elements) {
   Block &body = getBody().front();
-  Levels levels(body);
-  if (getLoopKernel() || !levels.staged || elements <= 0)
+  Levels levels(*this);
+  if (getLoopKernel() || !levels.staged || !levels.columns.empty() || elements <= 0)
     return false;
   int64_t whole = 1; // elements of a row of the reductions, or else of the result; tiles must not cut a row
   if (levels.count > 0) {
@@ -142,8 +194,9 @@ bool FusedOp::setTileElements(int64_t elements) {
 bool FusedOp::readsByTiles(unsigned operand) {
   if (getLoopKernel())
     return false;
-  Levels levels(getBody().front());
-  return levels.staged && levels.lastElementwiseRead(getBody().front().getArgument(operand)).has_value();
+  Levels levels(*this);
+  return levels.staged && levels.columns.empty() &&
+         levels.lastElementwiseRead(getBody().front().getArgument(operand)).has_value();
 }
 
 int FusedOp::getRequiredInPlaceOperand() {
@@ -164,8 +217,8 @@ SmallVector<std::pair<unsigned, unsigned>> FusedOp::getInPlacePairs() {
   }
   // A kernel with reductions processes its rows one by one, each with one pass per level: a row is read by the
   // reductions of level 0, by those of level 1 that need them, and so on. Only a result of the last pass that reads the
-  // row may overwrite it.
-  Levels levels(body);
+  // row may overwrite it. Sums of columns are added up in the last pass, before it writes.
+  Levels levels(*this);
   if (!levels.staged)
     return pairs;
   OperandRange values = cast<YieldOp>(body.getTerminator()).getValues();

@@ -181,8 +181,10 @@ std::vector<Pipeline::Step> Pipeline::steps() const {
     if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels && target.capabilities().rowsToKernels)
       passes.addNestedPass<func::FuncOp>(train::createFuseUpdatesPass());
     target.addPasses(target::Stage::Kernels, passes, wishes());
-    if (recipe.fuse && target.capabilities().reductionUnits)
+    if (recipe.fuse && target.capabilities().reductionUnits) {
+      passes.addNestedPass<func::FuncOp>(train::createFuseColumnSumsPass());
       passes.addNestedPass<func::FuncOp>(train::createSplitReductionsPass());
+    }
     target.addPasses(target::Stage::Parts, passes, wishes());
     verify(passes, Phase::Kernels);
   });

@@ -30,6 +30,13 @@ struct GridModel {
   int64_t residentThreads = 1024; ///< least per multiprocessor if a block has more than `blockThreads`
   int64_t rowThreadElements = 8; ///< least elements of a row or column that each thread adds up
   int64_t busyWarps = 1024;      ///< most warps that sum columns; more do not make the sums faster
+  int64_t walkColumns = 24;      ///< most columns that each thread of a warp sums up while the warp walks over rows
+  int64_t walkBlockColumns = 16; ///< the same for a block of several warps
+  int64_t walkThreads = 256;     ///< most threads of such a block; two blocks have to be resident
+  int64_t walkSums = 72;         ///< most sums of all a thread's columns: they stay in its registers
+  int64_t walkParts = 1024;      ///< most parts that rows are cut into, each walked by one warp or block
+  int64_t walkRows = 8;          ///< least rows of a part: it writes its sums once
+  int64_t walkWarps = 768;       ///< least warps that walk at a time; fewer do not keep the memory busy
   int64_t cachedElements = 8 << 20; ///< most elements of concurrently processed rows that stay in cache between passes
   int64_t loopBlockThreads = 32; ///< threads of a block whose threads take a tile each: loops that an op emits itself
   int64_t scratchThreads = 1024; ///< most threads of a grid whose threads have scratch
@@ -58,6 +65,19 @@ struct CodeModel {
       threads *= 2;
     return threads;
   }
+  /// The number of threads that walk together over rows of `columns` elements: they reduce each row, and keep sums of
+  /// the columns in registers. 0: the row has too many elements for that.
+  int64_t threadsOfWalk(int64_t columns) const {
+    int64_t threads = vectorLanes;
+    while (threads <= grid.walkThreads &&
+           columns > threads * (threads == vectorLanes ? grid.walkColumns : grid.walkBlockColumns))
+      threads *= 2;
+    return threads <= grid.walkThreads ? threads : 0;
+  }
+  /// The least number of parts, each walked by such threads, that keeps a card busy.
+  int64_t fewestWalkParts(int64_t columns) const {
+    return (grid.walkWarps * vectorLanes + threadsOfWalk(columns) - 1) / threadsOfWalk(columns);
+  }
   /// Warps of the largest grid.
   int64_t residentWarps() const { return grid.blockThreads * grid.mostBlocks / vectorLanes; }
   /// Warps that share the rows of the same columns, a power of two that divides the number of rows: one, or as many as
@@ -79,7 +99,9 @@ struct CodeModel {
            (threaded() ? "/warps/" + std::to_string(grid.blockThreads) + "/" + std::to_string(grid.loopBlockThreads) +
                              "/" + std::to_string(grid.mostBlocks) + "/" + std::to_string(grid.rowThreads) + "/" +
                              std::to_string(grid.rowThreadElements) + "/" + std::to_string(grid.busyWarps) + "/" +
-                             std::to_string(grid.cachedElements) + "/" + std::to_string(grid.residentThreads)
+                             std::to_string(grid.cachedElements) + "/" + std::to_string(grid.residentThreads) + "/" +
+                             std::to_string(grid.walkColumns) + "/" + std::to_string(grid.walkBlockColumns) + "/" +
+                             std::to_string(grid.walkThreads)
                        : "") +
            (multipliesPairs ? "/pairs" : "");
   }

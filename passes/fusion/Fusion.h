@@ -21,6 +21,8 @@ namespace tcc::train {
 namespace names {
 /// unit: a copy of an earlier op that its reader's kernel recomputes
 inline constexpr llvm::StringLiteral kRepeated = "train.repeated";
+/// i64: parts that split-reductions cuts the rows of a kernel with sums of columns into
+inline constexpr llvm::StringLiteral kParts = "train.parts";
 } // namespace names
 
 /// Ops that can share a kernel with others.
@@ -30,6 +32,18 @@ bool isCheapElement(mlir::Operation *op);
 /// True if each element of the result is one element of the single operand (transpose, slice, broadcast).
 bool isMovement(mlir::Operation *op);
 int64_t elementsOf(mlir::Value value);
+using Extents = llvm::SmallVector<int64_t>;
+Extents extentsOf(mlir::Value value);
+
+/// A kernel reads and writes at most this many tensors, so that their pointers fit into registers.
+inline constexpr unsigned kMostOperands = 24;
+
+/// How reduced dimensions are cut: `dim` into `parts` equal parts.
+struct Cut {
+  int64_t dim = 0, parts = 1;
+};
+/// The cut of one of `dims` into the most parts, but at most `most`.
+Cut cutOf(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> dims, int64_t most);
 
 /// The ops that the loss depends on. Empty if the entry has no gradients.
 llvm::DenseSet<mlir::Operation *> lossOps(mlir::func::FuncOp function);

@@ -14,8 +14,6 @@ namespace tcc::train {
 
 namespace {
 
-/// A kernel reads and writes at most this many tensors, so that their pointers fit into registers.
-constexpr unsigned kMostOperands = 24;
 /// A row is read once per level; beyond this many levels, storing values between kernels is cheaper.
 constexpr unsigned kMostLevels = 4;
 

@@ -47,6 +47,7 @@ bool isMovement(Operation *op) {
 }
 
 int64_t elementsOf(Value value) { return cast<RankedTensorType>(value.getType()).getNumElements(); }
+Extents extentsOf(Value value) { return Extents(cast<RankedTensorType>(value.getType()).getShape()); }
 
 llvm::DenseSet<Operation *> lossOps(func::FuncOp function) {
   llvm::DenseSet<Operation *> needed;

@@ -9,7 +9,11 @@
 // The parts become a dimension. The pass reshapes operands outside the region, rebuilds pointwise ops and broadcasts in
 // the new shape, and reshapes the results of other ops inside the region.
 //
+// A kernel of rows that also sums columns (fuse-column-sums) is cut in the same way, into the parts that it names. Its
+// first kernel walks over the rows of a part.
+//
 //===----------------------------------------------------------------------===//
+#include "compiler/dialect/ColumnSums.h"
 #include "compiler/target/Target.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
@@ -30,13 +34,22 @@ namespace tcc::train {
 
 namespace {
 
-using Extents = SmallVector<int64_t>;
-
-Extents extentsOf(Value value) { return Extents(cast<RankedTensorType>(value.getType()).getShape()); }
-
 RankedTensorType typedAs(Value value, ArrayRef<int64_t> shape) {
   return RankedTensorType::get(shape, cast<RankedTensorType>(value.getType()).getElementType());
 }
+
+} // namespace
+
+Cut cutOf(ArrayRef<int64_t> shape, ArrayRef<int64_t> dims, int64_t most) {
+  Cut cut;
+  for (int64_t dim : dims)
+    for (int64_t count = std::min(most, shape[size_t(dim)]); count > cut.parts; --count)
+      if (shape[size_t(dim)] % count == 0)
+        cut = {dim, count};
+  return cut;
+}
+
+namespace {
 
 /// A region under construction: its operands outside, and values inside.
 class RegionBuilder {
@@ -95,14 +108,15 @@ private:
   bool collect() {
     if (fused.getLoopKernel() || fused.getTileElements())
       return false;
+    const SmallVector<ReduceOp> columns = columnSumsOf(fused);
     for (Operation &op : block.without_terminator()) {
       if (llvm::any_of(op.getOperands(), [&](Value operand) { return late.contains(operand.getDefiningOp()); })) {
         late.insert(&op);
         continue;
       }
       auto reducible = dyn_cast<Reducible>(&op);
-      if (!reducible)
-        continue;
+      if (!reducible || (!columns.empty() && !llvm::is_contained(columns, &op)))
+        continue; // reductions of rows stay whole
       auto reduce = dyn_cast<ReduceOp>(&op);
       if (!reduce)
         return false;
@@ -120,6 +134,10 @@ private:
 
   /// Chooses the cut dimension and the number of parts: enough for the machine, but none shorter than `length` steps.
   bool choose() {
+    if (auto wanted = fused->getAttrOfType<IntegerAttr>(names::kParts)) {
+      cut = cutOf(full, dims, wanted.getInt());
+      return cut.parts > 1;
+    }
     int64_t lane = int64_t(full.size()) - 1;
     while (lane > 0 && full[size_t(lane)] == 1)
       --lane;
@@ -137,23 +155,17 @@ private:
     // A block of several lane groups may reduce such a row.
     if (code && llvm::is_contained(dims, lane))
       rows *= code->threadsOfRow(rows, full[size_t(lane)]) / lanes;
-    int64_t most = std::min(units / rows, steps / length);
-    parts = 1;
-    for (int64_t dim : dims)
-      for (int64_t count = std::min(most, full[size_t(dim)]); count > parts; --count)
-        if (full[size_t(dim)] % count == 0) {
-          parts = count;
-          cut = dim;
-        }
-    return parts > 1;
+    cut = cutOf(full, dims, std::min(units / rows, steps / length));
+    return cut.parts > 1;
   }
 
   /// Assigns each result to a kernel: results of full shape that need no reduction to the first, small results computed
   /// from small values and the reductions to the second, the rest to a third. False if no loop nest computes the rest.
   bool sort() {
+    const bool walks = fused->hasAttr(names::kParts);
     bool reducesAgain = llvm::any_of(late, [&](Operation *op) { return isa<Reducible>(op) && !isFirst(op); });
     for (Value value : yieldedValues()) {
-      if (!late.contains(value.getDefiningOp()) && extentsOf(value) == full)
+      if (!late.contains(value.getDefiningOp()) && (walks || extentsOf(value) == full))
         kernels.push_back(0);
       else if (!reducesAgain && fitsSecond(value))
         kernels.push_back(1);
@@ -202,9 +214,9 @@ private:
       int64_t place = int64_t(dim) + lead;
       if (extent != 1 && extent != full[size_t(place)])
         return std::nullopt;
-      if (place == cut && extent != 1)
-        result.append({parts, extent / parts});
-      else if (place == cut)
+      if (place == cut.dim && extent != 1)
+        result.append({cut.parts, extent / cut.parts});
+      else if (place == cut.dim)
         result.append({1, 1});
       else
         result.push_back(extent);
@@ -253,6 +265,9 @@ private:
                                    : ReshapeOp::create(region.outside, operand.getLoc(), type, operand).getResult());
     } else if (splat) {
       result = ConstantOp::create(region.inside, op->getLoc(), splat.resizeSplat(type)).getResult();
+    } else if (auto row = dyn_cast<ReduceOp>(op); row && extentsOf(row.getInput()) == full) {
+      Value input = split(region, row.getInput());
+      result = ReduceOp::create(region.inside, op->getLoc(), type, row.getKind(), input, behindCut(row.getDims()));
     } else if (op->getNumResults() == 1 && llvm::all_of(op->getOperands(), fits) &&
                (op->hasTrait<Pointwise>() || isa<BroadcastOp>(op))) {
       SmallVector<Value> operands;
@@ -269,12 +284,15 @@ private:
     return result;
   }
 
+  /// Dimensions of the original shape, in the shape with parts; the cut one becomes the elements of a part.
+  SmallVector<int64_t> behindCut(ArrayRef<int64_t> original) {
+    return llvm::map_to_vector(original, [&](int64_t dim) { return dim >= cut.dim ? dim + 1 : dim; });
+  }
+
   FusedOp emitParts() {
     RegionBuilder region(fused);
     plainValues.clear();
-    SmallVector<int64_t> inner; // reduced within a part
-    for (int64_t dim : dims)
-      inner.push_back(dim >= cut ? dim + 1 : dim);
+    const SmallVector<int64_t> inner = behindCut(dims); // reduced within a part
     SmallVector<Value> yielded;
     for (ReduceOp reduce : reductions) {
       Value input = split(region, reduce.getInput());
@@ -300,14 +318,14 @@ private:
     Extents kept(full); // the reduced dimensions become 1; only the parts remain to be reduced
     for (int64_t dim : dims)
       kept[size_t(dim)] = 1;
-    kept[size_t(cut)] = parts;
+    kept[size_t(cut.dim)] = cut.parts;
     SmallVector<Value> yielded;
     for (auto [index, reduce] : llvm::enumerate(reductions)) {
       Value ofParts = first.getResult(unsigned(index));
       Value argument = region.argument(
           ReshapeOp::create(region.outside, reduce.getLoc(), typedAs(ofParts, kept), ofParts).getResult());
       Value sum = ReduceOp::create(region.inside, reduce.getLoc(), reduce.getType(), reduce.getKind(), argument,
-                                   ArrayRef<int64_t>{cut});
+                                   ArrayRef<int64_t>{cut.dim});
       plainValues[reduce.getResult()] = sum;
       yielded.push_back(sum);
     }
@@ -349,7 +367,7 @@ private:
   int64_t lanes, length;
   SmallVector<ReduceOp> reductions;
   Extents full, dims;
-  int64_t cut = 0, parts = 1;
+  Cut cut;
   llvm::SetVector<Operation *> late;
   SmallVector<unsigned> kernels; ///< that write the results: 0, 1 or 2
   llvm::DenseMap<Value, Value> plainValues, splitValues;

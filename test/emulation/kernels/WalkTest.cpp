@@ -1,0 +1,262 @@
+//===- WalkTest.cpp - kernels of rows that also sum columns ---------------===//
+//
+// A warp, or a block of several, walks over the rows of a part and keeps sums of their columns. The results are those
+// of the reference in every order of threads, also where results overwrite operands. Rows have the bits that they have
+// without the sums if a warp reduces them. The columns' sums are those of the rows in order, in runs of 128.
+//
+//===----------------------------------------------------------------------===//
+#include "test/emulation/kernels/EmulatedFunctions.h"
+#include "test/kernels/Compare.h"
+#include "test/support/Evaluate.h"
+
+#include <cstring>
+#include <gtest/gtest.h>
+
+using namespace tcc;
+using tcc::emulation::ThreadOrder;
+using tcc::train::HostTensor;
+
+namespace {
+
+/// A region: its operands, ops and results as text. $F stands for the whole type in f32, $N for the same in the narrow
+/// type, $R and $C for the types of a row's and a column's number, $S for one row of scales; $r and $c for the
+/// dimensions that are reduced for these.
+struct Body {
+  std::string name, operands, ops, rows, columns;
+};
+
+/// Layer norm's gradient with the residual's; sums for scale, shift and a bias. As passes write it.
+const Body kLayerNorm{"layer_norm", "%d: $F, %g: $N, %x: $F, %s: $S, %m: $R, %i: $R",
+                      R"(%w = train.cast %g : $N -> $F
+%sb = train.broadcast %s : $S -> $F
+%ws = train.mul %w, %sb : $F
+%mb = train.broadcast %m : $R -> $F
+%xc = train.sub %x, %mb : $F
+%ib = train.broadcast %i : $R -> $F
+%xh = train.mul %xc, %ib : $F
+%p = train.mul %ws, %xh : $F
+%p1 = train.reduce sum %p [$r] : $F -> $R
+%p2 = train.reduce sum %ws [$r] : $F -> $R
+%b1 = train.broadcast %p1 : $R -> $F
+%b2 = train.broadcast %p2 : $R -> $F
+%q = train.mul %xh, %b1 : $F
+%t = train.sub %ws, %b2 : $F
+%u = train.sub %t, %q : $F
+%v = train.mul %ib, %u : $F
+%y = train.add %d, %v : $F
+%n = train.cast %y : $F -> $N
+%k = train.mul %w, %xh : $F
+)",
+                      "%y: $F, %n: $N, %p1: $R", "%k, %w, %y"};
+
+/// Root mean square norm's gradient: one sum.
+const Body kRmsNorm{"rms_norm", "%g: $N, %x: $F, %s: $S, %i: $R",
+                    R"(%w = train.cast %g : $N -> $F
+%sb = train.broadcast %s : $S -> $F
+%ws = train.mul %w, %sb : $F
+%ib = train.broadcast %i : $R -> $F
+%xh = train.mul %x, %ib : $F
+%p = train.mul %ws, %xh : $F
+%p1 = train.reduce sum %p [$r] : $F -> $R
+%b1 = train.broadcast %p1 : $R -> $F
+%q = train.mul %xh, %b1 : $F
+%u = train.sub %ws, %q : $F
+%y = train.mul %ib, %u : $F
+%n = train.cast %y : $F -> $N
+%k = train.mul %w, %xh : $F
+)",
+                    "%n: $N", "%k"};
+
+/// A softmax of two levels, with sums of its columns and of a value of the first level.
+const Body kSoftmax{"softmax", "%y: $F",
+                    R"(%m = train.reduce max %y [$r] : $F -> $R
+%mb = train.broadcast %m : $R -> $F
+%e = train.sub %y, %mb : $F
+%x = train.exp %e : $F
+%z = train.reduce sum %x [$r] : $F -> $R
+%zb = train.broadcast %z : $R -> $F
+%q = train.div %x, %zb : $F
+)",
+                    "%q: $F, %z: $R", "%q, %e"};
+
+struct Walk {
+  std::string name;
+  std::vector<int64_t> shape; ///< the last dimension has the columns, the one at `parts` counts parts
+  std::string narrow;         ///< the element type of $N
+  Body body;
+  size_t parts = 0;
+
+  /// True if a warp reduces a row with and without sums; a block may share a longer one of so few rows.
+  bool ofWarps() const { return shape.back() < 512; }
+
+  static std::string typeOf(llvm::ArrayRef<int64_t> shape, const std::string &element) {
+    std::string text = "tensor<";
+    for (int64_t extent : shape)
+      text += std::to_string(extent) + "x";
+    return text + element + ">";
+  }
+
+  std::string filled(std::string text) const {
+    std::vector<int64_t> row = shape, column = shape;
+    row.back() = 1;
+    std::string dims;
+    for (size_t dim = 0; dim + 1 < shape.size(); ++dim)
+      if (dim != parts) {
+        column[dim] = 1;
+        dims += (dims.empty() ? "" : ", ") + std::to_string(dim);
+      }
+    for (auto [sign, value] : {std::pair<std::string, std::string>("$F", typeOf(shape, "f32")),
+                               {"$N", typeOf(shape, narrow)},
+                               {"$R", typeOf(row, "f32")},
+                               {"$C", typeOf(column, "f32")},
+                               {"$S", typeOf({shape.back()}, "f32")},
+                               {"$r", std::to_string(shape.size() - 1)},
+                               {"$c", dims}})
+      for (size_t at = text.find(sign); at != std::string::npos; at = text.find(sign, at + value.size()))
+        text.replace(at, sign.size(), value);
+    return text;
+  }
+
+  /// Names and types of a list "%a: $F, %b: $R"; names without type are sums of these values' columns.
+  static std::vector<std::pair<std::string, std::string>> parsed(llvm::StringRef list) {
+    std::vector<std::pair<std::string, std::string>> items;
+    llvm::SmallVector<llvm::StringRef> parts;
+    list.split(parts, ", ");
+    for (llvm::StringRef part : parts)
+      items.push_back({part.split(": ").first.str(), part.split(": ").second.str()});
+    return items;
+  }
+
+  /// The ops in a region, or for the reference one after the other; with or without sums of columns.
+  test::Case of(bool inRegion, bool sums) const {
+    std::string ops = body.ops, names, inner, types, operands, operandTypes;
+    auto add = [](std::string &list, const std::string &item) { list += (list.empty() ? "" : ", ") + item; };
+    auto addResult = [&](const std::string &name, const std::string &type) {
+      add(inner, name);
+      add(names, "%out" + name.substr(1));
+      add(types, type);
+    };
+    for (const auto &[name, type] : parsed(body.rows))
+      addResult(name, type);
+    if (sums)
+      for (const auto &[name, type] : parsed(body.columns)) {
+        const std::string sum = "%sum" + name.substr(1);
+        ops += sum + " = train.reduce sum " + name + " [$c] : $F -> $C\n";
+        addResult(sum, "$C");
+      }
+    std::string signature; // a region's arguments have other names than its operands
+    for (const auto &[name, type] : parsed(body.operands)) {
+      const std::string outer = inRegion ? "%in" + name.substr(1) : name;
+      add(signature, outer + ": " + type);
+      add(operands, outer);
+      add(operandTypes, type);
+    }
+    if (inRegion)
+      ops = names + " = train.fused(" + operands + ") : (" + operandTypes + ") -> (" + types + ") {\n^bb0(" +
+            body.operands + "):\n" + ops + "train.yield " + inner + " : " + types + "\n}\n";
+    return {name,
+            filled("(" + signature + ") -> (" + types + ")"),
+            filled(ops),
+            test::Types::None,
+            {{-1, 1}, {0.5, 1.5}},
+            inRegion ? names : inner,
+            false,
+            8};
+  }
+};
+
+class Walks : public testing::TestWithParam<Walk> {
+protected:
+  static mlir::func::FuncOp entryOf(mlir::ModuleOp module) { return *module.getOps<mlir::func::FuncOp>().begin(); }
+
+  static std::vector<HostTensor> launch(const test::Case &c, ThreadOrder order, llvm::ArrayRef<HostTensor> arguments,
+                                        test::Placement placement = test::Placement::Aligned) {
+    auto module = test::parseCase(c, "");
+    test::EmulatedFunctions emulated({true, order, 1});
+    if (!module)
+      return {};
+    emulated.add(*module);
+    return emulated.compile() ? emulated.run(*module, arguments, placement) : std::vector<HostTensor>();
+  }
+};
+
+TEST_P(Walks, GiveRowsAndSumsOfColumns) {
+  const Walk &walk = GetParam();
+  const test::Case whole = walk.of(true, true), plain = walk.of(false, true);
+  auto reference = test::parseCase(plain, "");
+  ASSERT_TRUE(reference);
+  const std::vector<HostTensor> arguments = test::argumentsOf(plain, entryOf(*reference));
+  const std::vector<HostTensor> expected = test::evaluate(entryOf(*reference), arguments);
+  const std::vector<HostTensor> results = launch(whole, ThreadOrder::Ascending, arguments);
+  ASSERT_EQ(results.size(), expected.size());
+  for (auto [got, wanted] : llvm::zip_equal(results, expected))
+    test::expectEqual(got, wanted, plain);
+  for (auto [order, placement] : {std::pair(ThreadOrder::Descending, test::Placement::Aligned),
+                                  std::pair(ThreadOrder::Seeded, test::Placement::InPlace)}) {
+    const std::vector<HostTensor> again = launch(whole, order, arguments, placement);
+    ASSERT_EQ(again.size(), results.size());
+    for (auto [got, wanted] : llvm::zip_equal(again, results))
+      test::expectSameBits(got, wanted);
+  }
+  if (!walk.ofWarps())
+    return;
+  const std::vector<HostTensor> rows = launch(walk.of(true, false), ThreadOrder::Ascending, arguments);
+  for (size_t i = 0; i < rows.size(); ++i)
+    test::expectSameBits(results[i], rows[i]);
+}
+
+/// The sum of a column: runs of 128 rows in order, then the runs in order.
+float sumOfColumn(const float *first, int64_t rows, int64_t stride) {
+  constexpr int64_t kRun = 128;
+  auto runOf = [&](int64_t begin) {
+    float sum = 0;
+    for (int64_t row = begin; row < std::min(rows, begin + kRun); ++row)
+      sum += first[row * stride];
+    return sum;
+  };
+  if (rows <= kRun)
+    return runOf(0);
+  float sum = 0;
+  for (int64_t begin = 0; begin < rows; begin += kRun)
+    sum += runOf(begin);
+  return sum;
+}
+
+TEST_P(Walks, AddRowsInOrder) {
+  const Walk &walk = GetParam();
+  if (walk.body.name == kRmsNorm.name || walk.parts != 0)
+    GTEST_SKIP() << "the summed tensor is no result, or the rows have several dimensions";
+  const test::Case whole = walk.of(true, true);
+  auto module = test::parseCase(whole, "");
+  const std::vector<HostTensor> results =
+      launch(whole, ThreadOrder::Seeded, test::argumentsOf(whole, entryOf(*module)));
+  const bool norm = walk.body.name == kLayerNorm.name;
+  const auto *rows = reinterpret_cast<const float *>(results[0].data());
+  const auto *sums = reinterpret_cast<const float *>(results[norm ? results.size() - 1 : results.size() - 2].data());
+  const int64_t columns = walk.shape.back(), count = walk.shape[1];
+  for (int64_t part = 0; part < walk.shape[0]; ++part)
+    for (int64_t column = 0; column < columns; ++column)
+      ASSERT_EQ(sums[part * columns + column], sumOfColumn(rows + part * count * columns + column, count, columns))
+          << "part " << part << ", column " << column;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, Walks,
+                         testing::Values(Walk{"of_a_warp", {3, 7, 96}, "bf16", kLayerNorm},         //
+                                         Walk{"of_gpt2", {2, 11, 768}, "bf16", kLayerNorm},         //
+                                         Walk{"with_a_tail", {3, 5, 77}, "f32", kLayerNorm},        //
+                                         Walk{"with_a_narrow_tail", {3, 5, 97}, "f16", kRmsNorm},   //
+                                         Walk{"of_few_columns", {2, 9, 10}, "bf16", kLayerNorm},    //
+                                         Walk{"of_one_row", {5, 1, 64}, "bf16", kLayerNorm},        //
+                                         Walk{"of_runs", {2, 300, 40}, "f16", kLayerNorm},          //
+                                         Walk{"of_a_block", {2, 5, 1000}, "f32", kLayerNorm},       //
+                                         Walk{"of_twelve_columns", {2, 4, 1536}, "bf16", kRmsNorm}, //
+                                         Walk{"of_the_largest_block", {2, 3, 4096}, "bf16", kLayerNorm},
+                                         Walk{"across_samples", {3, 2, 5, 64}, "bf16", kLayerNorm, 1},
+                                         Walk{"across_samples_of_one_row", {3, 4, 1, 48}, "f32", kRmsNorm, 1},
+                                         Walk{"of_two_levels", {3, 6, 200}, "f32", kSoftmax},
+                                         Walk{"of_two_levels_in_a_block", {2, 3, 2050}, "f32", kSoftmax}),
+                         [](const testing::TestParamInfo<Walk> &info) {
+                           return info.param.body.name + "_" + info.param.name;
+                         });
+
+} // namespace
