@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tcc::runtime {
 
@@ -29,6 +30,7 @@ struct Algorithms {
   std::string library;                    ///< name and version, which the codes depend on; several with kSeparator
   std::string machine;                    ///< on which they were chosen
   std::map<std::string, Algorithm> calls; ///< by the call's description: equal calls share an algorithm
+  std::vector<std::string> notes;         ///< for the user, what computes a part of the plan that has two ways, and why
   std::string source;                     ///< the file that they were read from, or kFirstRank, for messages
 
   /// The value of `source` if rank 0 chose the algorithms and sent them to all ranks of the job.

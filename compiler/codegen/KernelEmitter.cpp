@@ -214,6 +214,10 @@ private:
         operands.push_back({{entry->getArgument(place->number), type}, std::move(place->layout)});
       }
       for (unsigned i = 0; i < kernel->getNumResults(); ++i) {
+        if (kernel->getResult(i).use_empty()) { // the loops do not write it
+          written.emplace_back();
+          continue;
+        }
         std::optional<train::PlacedTensor> place = train::placeOfResult(kernel, i);
         if (!place)
           return kernel->emitError("is fused with a consumer, but its loops are its own");

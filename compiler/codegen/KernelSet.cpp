@@ -260,6 +260,24 @@ KernelSet::Kernel KernelSet::add(train::JoinedOp joined) {
   return {known->signature.symbol(), known->work};
 }
 
+std::vector<KernelSet::Kernel> KernelSet::addKernelsOf(Operation *op) {
+  auto region = dyn_cast<train::FusedOp>(op);
+  auto call = dyn_cast_or_null<train::LibraryCall>(region ? region.getLoopKernel().getOperation() : op);
+  Block holder;
+  if (call && model.threaded())
+    call.buildKernels(holder);
+  std::vector<Kernel> all;
+  auto regions = holder.getOps<train::FusedOp>();
+  // Scratch belongs to the library: kernels of single threads, which have scratch of their own, find no place in it.
+  if (llvm::all_of(regions, [](train::FusedOp one) {
+        train::LoopKernel loops = one.getLoopKernel();
+        return !loops || loops.getGroupTileCount() > 0;
+      }))
+    for (train::FusedOp one : regions)
+      all.push_back(add(one));
+  return all;
+}
+
 bool KernelSet::joins() const {
   return llvm::any_of(kernels, [](const auto &kernel) { return !kernel.second.programs.empty(); });
 }

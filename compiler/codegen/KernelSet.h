@@ -49,6 +49,9 @@ public:
   Kernel add(train::FusedOp fused);
   /// The kernel of regions that share a launch, added if it is new.
   Kernel add(train::JoinedOp joined);
+  /// The kernels that compute the same as a library's call, in the order of their launches; none if only the library
+  /// computes it. `call` is the op, or the region that has its call.
+  std::vector<Kernel> addKernelsOf(mlir::Operation *call);
 
   /// Starts compiling the kernels added so far, in the background. The set has its own copies of regions, so the
   /// program may change meanwhile. Code of kernels that the program no longer uses is kept.

@@ -121,6 +121,11 @@ template <typename OpTy> AttentionShape attentionShapeOf(OpTy op) {
   return s;
 }
 
+/// Sums output times its gradient over the features of each row.
+mlir::Value rowSums(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value output, mlir::Value outputGrad);
+/// Leaves out operands of a region that nothing in it reads.
+void dropUnreadOperands(FusedOp region);
+
 /// The naive evaluators. Operands and results are those of the ops, numbered by the shape. Attention may be evaluated
 /// without the result for the rounding error of logsumexp.
 void evaluateAttention(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands,

@@ -64,7 +64,7 @@ def Train_AttentionGradOp : Train_AttentionBase<"attention_grad", "gradients of 
 /// for the kernels: fold-strides puts the op and the movements into a region, and place-calls gives the region the call
 /// with strides. `bias` has the operands' type and is dense: [1 or B, 1 or H, Tq, Tk].
 class Train_AttentionCallBase<string mnemonic, string text>
-    : Train_PureOp<mnemonic, [Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_LibraryCall, ["getInPlaceOperand"]>,
+    : Train_PureOp<mnemonic, [Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_LibraryCall, ["getInPlaceOperand", "buildKernels"]>,
                               DeclareOpInterfaceMethods<Train_LoopKernel, ["acceptsLayout"]>]> {
   let summary = text;
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";

@@ -150,7 +150,143 @@ template <typename OpTy> LogicalResult verifyCallShapes(OpTy op) {
   return success();
 }
 
+// Kernels that compute the same as a call. They read and write the call's operands by the same strides.
+
+/// A tensor in memory that some strides address: the dimensions of that memory, outermost first, and which of the
+/// tensor's dimensions each is, from which index on.
+struct MemoryOrder {
+  llvm::SmallVector<int64_t> extents, starts, permutation; ///< tensor's dimension d is the memory's permutation[d]
+};
+std::optional<MemoryOrder> memoryOrderOf(const StridedLayout &layout, llvm::ArrayRef<int64_t> shape) {
+  const auto rank = int64_t(shape.size());
+  llvm::SmallVector<int64_t> order = llvm::to_vector(llvm::seq<int64_t>(0, rank));
+  // Dimensions of extent 1 have no stride: they stand outside.
+  auto rest = std::stable_partition(order.begin(), order.end(), [&](int64_t dim) { return shape[size_t(dim)] == 1; });
+  std::stable_sort(rest, order.end(),
+                   [&](int64_t a, int64_t b) { return layout.strides[size_t(a)] > layout.strides[size_t(b)]; });
+  MemoryOrder memory;
+  memory.permutation.assign(size_t(rank), 0);
+  int64_t step = 0, offset = layout.offset;
+  for (auto [place, dim] : llvm::enumerate(order)) {
+    const int64_t extent = shape[size_t(dim)], stride = layout.strides[size_t(dim)];
+    memory.permutation[size_t(dim)] = int64_t(place);
+    if (extent == 1) {
+      memory.extents.push_back(1);
+      memory.starts.push_back(0);
+      continue;
+    }
+    if (stride <= 0 || (step && step % stride != 0))
+      return std::nullopt;
+    const int64_t start = offset / stride;
+    offset %= stride;
+    memory.extents.push_back(step ? step / stride : start + extent);
+    memory.starts.push_back(start);
+    if (start + extent > memory.extents.back())
+      return std::nullopt;
+    step = stride;
+  }
+  if (offset != 0 || step > 1)
+    return std::nullopt;
+  return memory;
+}
+
+/// A region with the kernel's operands as arguments, and `holder`'s arguments as its operands.
+FusedOp makeRegion(Block &holder, Location loc, llvm::ArrayRef<Type> operands, llvm::ArrayRef<Type> results) {
+  llvm::SmallVector<Value> arguments;
+  for (Type type : operands)
+    arguments.push_back(holder.addArgument(type, loc));
+  OpBuilder builder(loc.getContext());
+  builder.setInsertionPointToEnd(&holder);
+  auto region = FusedOp::create(builder, loc, results, arguments);
+  auto *body = new Block;
+  region.getBody().push_back(body);
+  for (Type type : operands)
+    body->addArgument(type, loc);
+  return region;
+}
+
+/// The call's region, copied, or one around a copy of a call that stands alone.
+FusedOp copyOfRegion(Operation *op, Block &holder) {
+  if (auto region = dyn_cast<FusedOp>(op->getParentOp())) {
+    IRMapping mapping;
+    for (Value operand : region->getOperands())
+      mapping.map(operand, holder.addArgument(operand.getType(), operand.getLoc()));
+    auto copy = cast<FusedOp>(region->clone(mapping));
+    copy->setAttrs(DictionaryAttr::get(op->getContext()));
+    holder.push_back(copy);
+    return copy;
+  }
+  FusedOp region =
+      makeRegion(holder, op->getLoc(), llvm::to_vector(op->getOperandTypes()), llvm::to_vector(op->getResultTypes()));
+  OpBuilder builder = OpBuilder::atBlockEnd(&region.getBody().front());
+  Operation *copy = builder.clone(*op);
+  copy->setOperands(region.getBody().getArguments());
+  YieldOp::create(builder, op->getLoc(), copy->getResults());
+  return region;
+}
+
+/// One kernel that sums output times its gradient over each row, in the order in which the gradient's call has both in
+/// memory. Null: strides that do not express their order.
+FusedOp sumRows(AttentionGradCallOp op, Block &holder) {
+  const AttentionShape s = callShapeOf(op);
+  auto region = dyn_cast<FusedOp>(op->getParentOp());
+  llvm::SmallVector<Type> types;
+  llvm::SmallVector<MemoryOrder> orders;
+  for (int number : {s.output, s.outputGrad}) {
+    Value tensor = op->getOperand(unsigned(number));
+    StridedLayout layout = denseLayout(shapeOf(tensor));
+    if (region) {
+      std::optional<PlacedTensor> place = placeOfOperand(LoopKernel(op.getOperation()), unsigned(number));
+      if (!place)
+        return {};
+      layout = place->layout;
+    }
+    std::optional<MemoryOrder> order = memoryOrderOf(layout, shapeOf(tensor));
+    if (!order)
+      return {};
+    types.push_back(RankedTensorType::get(order->extents, elementTypeOf(tensor)));
+    orders.push_back(std::move(*order));
+  }
+  Location loc = op.getLoc();
+  FusedOp sums = makeRegion(holder, loc, types, op.getLogsumexp().getType());
+  OpBuilder builder = OpBuilder::atBlockEnd(&sums.getBody().front());
+  llvm::SmallVector<Value> rows;
+  for (auto [argument, order] : llvm::zip_equal(sums.getBody().getArguments(), orders)) {
+    Value moved = argument;
+    llvm::SmallVector<int64_t> kept(order.extents.size());
+    for (auto [dim, place] : llvm::enumerate(order.permutation))
+      kept[size_t(place)] = shapeOf(op.getOutput())[dim];
+    if (llvm::ArrayRef(order.extents) != llvm::ArrayRef(kept))
+      moved = SliceOp::create(builder, loc, RankedTensorType::get(kept, elementTypeOf(moved)), moved, order.starts,
+                              llvm::SmallVector<int64_t>(kept.size(), 1));
+    if (!llvm::is_sorted(order.permutation))
+      moved = transpose(builder, loc, moved, order.permutation);
+    rows.push_back(cast(builder, loc, moved, s.sumType));
+  }
+  YieldOp::create(builder, loc, rowSums(builder, loc, rows[0], rows[1]));
+  return sums;
+}
+
 } // namespace
+
+Value rowSums(OpBuilder &builder, Location loc, Value output, Value outputGrad) {
+  return reduceSum(builder, loc, MulOp::create(builder, loc, output, outputGrad), {3});
+}
+
+void dropUnreadOperands(FusedOp region) {
+  Block &body = region.getBody().front();
+  llvm::SmallVector<Operation *> ops;
+  for (Operation &op : body.without_terminator())
+    ops.push_back(&op);
+  for (Operation *op : llvm::reverse(ops))
+    if (op->use_empty())
+      op->erase();
+  for (unsigned i = region->getNumOperands(); i-- > 0;)
+    if (body.getArgument(i).use_empty()) {
+      body.eraseArgument(i);
+      region->eraseOperand(i);
+    }
+}
 
 LogicalResult AttentionCallOp::verify() { return verifyCallShapes(*this); }
 double AttentionCallOp::getFlops() {
@@ -165,6 +301,20 @@ bool AttentionCallOp::acceptsLayout(bool isResult, unsigned number, const Stride
   return acceptsCallLayout(*this, isResult, number, layout);
 }
 int AttentionCallOp::getInPlaceOperand() { return -1; }
+void AttentionCallOp::buildKernels(Block &holder) {
+  FusedOp region = copyOfRegion(*this, holder);
+  auto call = cast<AttentionCallOp>(region.getLoopKernel().getOperation());
+  OpBuilder builder(call);
+  auto op = AttentionOp::create(builder, getLoc(), call.getOutput().getType(), call.getLogsumexp().getType(),
+                                call.getLogsumexp().getType(), call.getQuery(), call.getKey(), call.getValue(),
+                                call.getBias(), /*mask=*/Value(), /*randomKey=*/Value(), getScale(), getCausal(),
+                                /*causalOffset=*/0, /*softcap=*/llvm::APFloat(0.0), /*dropout=*/llvm::APFloat(0.0),
+                                /*dropoutId=*/0, /*maskFill=*/FloatAttr());
+  op->setAttr(names::kWordRows, builder.getUnitAttr());
+  call.getOutput().replaceAllUsesWith(op.getOutput());
+  call.getLogsumexp().replaceAllUsesWith(op.getLogsumexp());
+  call.erase();
+}
 int64_t AttentionCallOp::getTileCount() { return 1; }
 void AttentionCallOp::emitTile(LoopBuilder &, Value) { llvm_unreachable("a call has no loops"); }
 
@@ -181,6 +331,29 @@ bool AttentionGradCallOp::acceptsLayout(bool isResult, unsigned number, const St
   return acceptsCallLayout(*this, isResult, number, layout);
 }
 int AttentionGradCallOp::getInPlaceOperand() { return -1; }
+void AttentionGradCallOp::buildKernels(Block &holder) {
+  // The kernels store the gradient of each score, which the call sums.
+  if (!getBiasGrad().empty() || !sumRows(*this, holder))
+    return;
+  FusedOp region = copyOfRegion(*this, holder);
+  auto call = cast<AttentionGradCallOp>(region.getLoopKernel().getOperation());
+  const Type rows = getLogsumexp().getType();
+  region->insertOperands(region->getNumOperands(), holder.addArgument(rows, getLoc()));
+  Value delta = region.getBody().front().addArgument(rows, getLoc());
+  OpBuilder builder(call);
+  auto op = AttentionGradOp::create(builder, getLoc(), call.getQueryGrad().getType(), call.getKeyGrad().getType(),
+                                    call.getValueGrad().getType(), TypeRange(), call.getQuery(), call.getKey(),
+                                    call.getValue(), call.getBias(), /*mask=*/Value(), /*randomKey=*/Value(),
+                                    /*output=*/Value(), delta, call.getLogsumexp(), /*logsumexpRest=*/Value(),
+                                    call.getOutputGrad(), getScale(), getCausal(), /*causalOffset=*/0,
+                                    /*softcap=*/llvm::APFloat(0.0), /*dropout=*/llvm::APFloat(0.0), /*dropoutId=*/0,
+                                    /*maskFill=*/FloatAttr());
+  op->setAttr(names::kWordRows, builder.getUnitAttr());
+  for (auto [old, now] : llvm::zip_equal(call->getResults(), op->getResults()))
+    old.replaceAllUsesWith(now);
+  call.erase();
+  dropUnreadOperands(region);
+}
 int64_t AttentionGradCallOp::getTileCount() { return 1; }
 void AttentionGradCallOp::emitTile(LoopBuilder &, Value) { llvm_unreachable("a call has no loops"); }
 

@@ -138,7 +138,9 @@ def Train_LibraryCall : OpInterface<"LibraryCall"> {
   let methods = [
     InterfaceMethod<"Fills shapes, types and flags of the call; the target decides the rest (implementation, tiles, scratch).",
       "void", "buildCall", (ins "::tcc::plan::Instruction &":$instruction)>,
-    InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">
+    InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">,
+    InterfaceMethod<"Appends kernels that compute the same as the call, in the order of their launches, as regions whose operands are arguments of the block. Appends none if only the library computes it.",
+      "void", "buildKernels", (ins "::mlir::Block &":$holder), "", "(void)holder;">
   ];
 }
 

@@ -224,6 +224,13 @@ private:
         rows.set_tiles(kernel.work.tiles);
         setGrid(rows, kernel.work);
       }
+      if (instruction.has_attention())
+        for (const codegen::KernelSet::Kernel &kernel : kernels.addKernelsOf(op)) {
+          plan::KernelCall &one = *instruction.mutable_attention()->add_kernels();
+          one.set_symbol(kernel.symbol);
+          one.set_tiles(kernel.work.tiles);
+          setGrid(one, kernel.work);
+        }
     } else if (auto fill = dyn_cast<train::FillOp>(op)) {
       instruction.mutable_fill()->set_value(fill.getValue().convertToDouble());
     } else if (isa<train::CopyOp>(op)) {

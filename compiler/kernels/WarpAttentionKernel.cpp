@@ -21,8 +21,8 @@ public:
     return kGroup * ownTiles(s, form) * WarpStage::kWarps;
   }
 
-  WarpForward(LoopBuilder &loops, const AttentionShape &s, TileNumbers numbers)
-      : WarpAttention(loops, s, numbers), tiles(ownTiles(s, form)), features(allOf(s.width)),
+  WarpForward(LoopBuilder &loops, const AttentionShape &s, TileNumbers numbers, bool keepsRest)
+      : WarpAttention(loops, s, numbers), keepsRest(keepsRest), tiles(ownTiles(s, form)), features(allOf(s.width)),
         block(std::min<int64_t>(stage.rows(), s.keys > 32 && tiles == 2 ? 64 : 32)) {}
 
   void emit(Value tile) {
@@ -196,7 +196,8 @@ private:
                      [&]() -> Values {
                        ScoreFormula::Logsumexp log = formula.logsumexp(base, total);
                        loops.store(1, queryBase + queries[row], log.value);
-                       loops.store(2, queryBase + queries[row], log.rest);
+                       if (keepsRest)
+                         loops.store(2, queryBase + queries[row], log.rest);
                        return {};
                      },
                      {});
@@ -209,6 +210,7 @@ private:
       }
   }
 
+  const bool keepsRest; ///< false: the rounding error of logsumexp is not stored
   const int64_t tiles;
   const FeatureRange features; ///< of values
   const int64_t block;         ///< keys between two rescalings
@@ -228,7 +230,7 @@ int64_t warpTilesOf(AttentionOp op) {
 
 void emitWarpAttention(AttentionOp op, LoopBuilder &loops, Value tile) {
   const AttentionShape s = attentionShapeOf(op); // must outlive the kernel
-  WarpForward(loops, s, tileNumbersOf(op)).emit(tile);
+  WarpForward(loops, s, tileNumbersOf(op), !op.getLogsumexpRest().use_empty()).emit(tile);
 }
 
 } // namespace tcc::train

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace tcc::cuda {
 
@@ -63,10 +64,10 @@ template <LibraryCall Call> Status AlgorithmChoice<Call>::compareLibrary() const
       recorded.source, noun, before, libraryName(), before, wayOut(recorded));
 }
 
-template <LibraryCall Call> Status AlgorithmChoice<Call>::choose(Call &call) {
+template <LibraryCall Call> Status AlgorithmChoice<Call>::find(Call &call) {
   const std::string text = call.text();
-  if (auto known = byText.find(text); known != byText.end())
-    return call.use(known->second);
+  if (byText.contains(text))
+    return Status();
   const auto before = recorded.calls.find(text);
   const bool fromRun = !tune && before != recorded.calls.end();
   double seconds = fromRun ? before->second.seconds : 0;
@@ -80,9 +81,16 @@ template <LibraryCall Call> Status AlgorithmChoice<Call>::choose(Call &call) {
   }();
   if (!found)
     return found.status();
-  byText.emplace(text, *found);
   chosen[text] = {call.codeOf(*found), call.aboutOf(*found), seconds};
-  if (Status status = call.use(*found); !status.ok() || tune || !Call::kLoadsWhenRun)
+  byText.emplace(text, Known{found.take(), tune});
+  return Status();
+}
+
+template <LibraryCall Call> Status AlgorithmChoice<Call>::choose(Call &call) {
+  if (Status status = find(call); !status.ok())
+    return status;
+  Known &known = byText.find(call.text())->second;
+  if (Status status = call.use(known.algorithm); !status.ok() || std::exchange(known.ran, true) || !Call::kLoadsWhenRun)
     return status;
   // The first run loads the algorithm's code, which may not be allowed during a capture.
   Status status = fillOperands(call);

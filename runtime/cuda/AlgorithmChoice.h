@@ -29,7 +29,9 @@ public:
   /// Error, with advice: the record was written with another version of the library.
   Status compareLibrary() const;
 
-  /// Sets the call's algorithm. Error: there is none, the recorded one is not accepted, or the card failed.
+  /// Finds the call's algorithm. Error: there is none, the recorded one is not accepted, or the card failed.
+  Status find(Call &call);
+  /// The same, and sets it.
   Status choose(Call &call);
 
   /// All algorithms chosen so far.
@@ -50,7 +52,11 @@ private:
   const runtime::Algorithms &recorded;
   bool tune;
   std::map<std::string, runtime::Algorithm> chosen;
-  std::map<std::string, Algorithm> byText;
+  struct Known {
+    Algorithm algorithm;
+    bool ran;
+  };
+  std::map<std::string, Known> byText;
 };
 
 extern template class AlgorithmChoice<BlasProduct>;

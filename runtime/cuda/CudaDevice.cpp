@@ -17,6 +17,7 @@
 #include "runtime/cuda/HostCopies.h"
 #include "runtime/cuda/Libraries.h"
 #include "runtime/cuda/Modules.h"
+#include "runtime/plan/AttentionLayout.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/ProductSlices.h"
@@ -510,12 +511,56 @@ private:
       if (Status status = openLibraries(); !status.ok())
         return status;
     }
+    if (Status status = tryAttention(); !status.ok())
+      return status;
     for (Program &program : programs)
       for (int i = 0; i < program.entry->instructions_size(); ++i)
         if (Status status = resolve(program, program.entry->instructions(i)); !status.ok())
           return status.withContext(fmt::format("entry '{}', instruction {} (node '{}')", program.entry->name(), i,
                                                 program.entry->instructions(i).node()));
     return cards && rank == 0 ? cards->share(libraries->taken()).status() : Status();
+  }
+
+  /// Asks the library for an engine for each call of attention, before one of them is made: one choice holds for all.
+  Status tryAttention() {
+    for (const Program &program : programs)
+      for (const plan::Instruction &instruction : program.entry->instructions())
+        if (instruction.has_attention()) {
+          const Step step = placed(*program.entry, instruction);
+          if (Status status = libraries->tryAttention(instruction.attention(), step.pointers, workspaceOf(step));
+              !status.ok())
+            return status.withContext(fmt::format("entry '{}', node '{}'", program.entry->name(), instruction.node()));
+        }
+    return Status();
+  }
+
+  /// Attention by the library, or by the call's kernels.
+  Status resolveAttention(const plan::AttentionCall &call, Step &step) {
+    if (!libraries->attendsByKernels())
+      return cuda::take(step.graph, libraries->attention(call, step.pointers, workspaceOf(step)));
+    libraries->recordKernels(call, step.pointers);
+    const std::vector<std::vector<int>> operands = plan::attentionKernelOperands(call);
+    for (int k = 0; k < call.kernels_size(); ++k) {
+      Step one;
+      one.source = step.source;
+      for (int operand : operands[static_cast<size_t>(k)])
+        one.pointers.push_back(operand == plan::kRowSums ? workspaceOf(step)
+                                                         : step.pointers[static_cast<size_t>(operand)]);
+      if (Status status = modules->find(call.kernels(k), one); !status.ok())
+        return status;
+      step.kernels.push_back(std::move(one));
+    }
+    return Status();
+  }
+
+  /// An instruction with the addresses of its operands and scratch.
+  Step placed(const plan::Entry &entry, const plan::Instruction &instruction) const {
+    Step step;
+    step.source = &instruction;
+    for (const plan::Operand &operand : instruction.operands())
+      step.pointers.push_back(address(entry.buffers(static_cast<int>(operand.buffer()))) + operand.byte_offset());
+    step.scratch = plan::hasScratch(instruction) ? arena + transientStart() + instruction.scratch_offset() : 0;
+    return step;
   }
 
   /// Runs collectives once, so that NCCL does not make its connections during a capture.
@@ -532,11 +577,7 @@ private:
 
   Status resolve(Program &program, const plan::Instruction &instruction) {
     const plan::Entry &entry = *program.entry;
-    Step step;
-    step.source = &instruction;
-    for (const plan::Operand &operand : instruction.operands())
-      step.pointers.push_back(address(entry.buffers(static_cast<int>(operand.buffer()))) + operand.byte_offset());
-    step.scratch = plan::hasScratch(instruction) ? arena + transientStart() + instruction.scratch_offset() : 0;
+    Step step = placed(entry, instruction);
     Status status;
     switch (instruction.call_case()) {
     case plan::Instruction::kMatmul:
@@ -549,7 +590,7 @@ private:
       status = take(step.graph, libraries->convolution(instruction.convolution(), step.pointers, workspaceOf(step)));
       break;
     case plan::Instruction::kAttention:
-      status = cuda::take(step.graph, libraries->attention(instruction.attention(), step.pointers, workspaceOf(step)));
+      status = resolveAttention(instruction.attention(), step);
       break;
     case plan::Instruction::kKernel:
       status = modules->find(instruction.kernel(), step);

@@ -218,8 +218,20 @@ private:
   size_t next = 0; ///< of them, to be described
 };
 
-std::string textOf(const plan::AttentionCall &call, const std::vector<plan::AttentionTensor> &tensors,
-                   const std::vector<api::CUdeviceptr> &addresses) {
+std::vector<api::CUdeviceptr> addressesOf(const plan::AttentionCall &call, std::span<const api::CUdeviceptr> pointers) {
+  const std::vector<plan::AttentionTensor> tensors = plan::attentionTensors(call);
+  std::vector<api::CUdeviceptr> addresses;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const plan::AttentionCall::Tensor &tensor = call.tensors(static_cast<int>(i));
+    addresses.push_back(pointers[tensor.operand()] +
+                        static_cast<uint64_t>(tensor.offset()) * tensors[i].elementBytes(call));
+  }
+  return addresses;
+}
+} // namespace
+
+std::string attentionText(const plan::AttentionCall &call, std::span<const api::CUdeviceptr> pointers) {
+  const std::vector<plan::AttentionTensor> tensors = plan::attentionTensors(call);
   std::string places, bias;
   for (size_t i = 0; i < tensors.size(); ++i)
     places += fmt::format(
@@ -230,7 +242,7 @@ std::string textOf(const plan::AttentionCall &call, const std::vector<plan::Atte
     bias = fmt::format(", bias {}x{}{}", call.bias_batch(), call.bias_heads(),
                        call.bias_gradient() ? " and its gradient" : "");
   std::vector<int64_t> aligned;
-  for (api::CUdeviceptr address : addresses)
+  for (api::CUdeviceptr address : addressesOf(call, pointers))
     aligned.push_back(dnnAlignmentOf(address));
   return fmt::format("attention {} {}{}{}, scale {}, {} keys{}, workspace {}, aligned {}",
                      call.kind() == plan::AttentionCall::GRADIENT ? "gradient" : "forward",
@@ -238,21 +250,18 @@ std::string textOf(const plan::AttentionCall &call, const std::vector<plan::Atte
                      static_cast<float>(call.scale()), call.keys(), places, call.library_scratch_bytes(),
                      fmt::join(aligned, " "));
 }
-} // namespace
+
+Status tooOldForAttention(const DnnLibrary &library) {
+  return error("attention runs on cuDNN 9.19 or later, this machine has {}; install another, or {}", library.version(),
+               wayOut());
+}
 
 Expected<DnnCall> describeAttention(std::shared_ptr<const DnnLibrary> library, api::cudnnHandle_t handle,
                                     const plan::AttentionCall &call, std::span<const api::CUdeviceptr> pointers,
                                     api::CUdeviceptr scratch) {
   if (library->versionNumber() < kLeastDnnForAttention)
-    return error("attention runs on cuDNN 9.19 or later, this machine has {}; install another, or {}",
-                 library->version(), wayOut());
-  const std::vector<plan::AttentionTensor> tensors = plan::attentionTensors(call);
-  std::vector<api::CUdeviceptr> addresses;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const plan::AttentionCall::Tensor &tensor = call.tensors(static_cast<int>(i));
-    addresses.push_back(pointers[tensor.operand()] +
-                        static_cast<uint64_t>(tensor.offset()) * tensors[i].elementBytes(call));
-  }
+    return tooOldForAttention(*library);
+  const std::vector<api::CUdeviceptr> addresses = addressesOf(call, pointers);
   DnnGraph graph(std::move(library), handle);
   Attention attention(graph, call, addresses, scratch);
   if (call.kind() == plan::AttentionCall::GRADIENT)
@@ -260,7 +269,7 @@ Expected<DnnCall> describeAttention(std::shared_ptr<const DnnLibrary> library, a
   else
     attention.forward();
   const uint64_t rowBytes = plan::attentionRowBytes(call);
-  return graph.finish({textOf(call, tensors, addresses),
+  return graph.finish({attentionText(call, pointers),
                        wayOut(),
                        {call.library_scratch_bytes() - rowBytes, /*tensorCores=*/true, /*compiles=*/true},
                        scratch + rowBytes});

@@ -110,6 +110,12 @@ Expected<DnnCall> describeConvolution(std::shared_ptr<const DnnLibrary> library,
 /// The oldest version of cuDNN that we use for attention and have tested.
 constexpr int kLeastDnnForAttention = 91900;
 
+/// The error that the library is older than that.
+Status tooOldForAttention(const DnnLibrary &library);
+
+/// Everything that the library is told about attention (LibraryCall::text), without asking it.
+std::string attentionText(const plan::AttentionCall &call, std::span<const api::CUdeviceptr> pointers);
+
 /// Describes attention, or its gradient. Error: the library is too old, or one of its calls failed.
 Expected<DnnCall> describeAttention(std::shared_ptr<const DnnLibrary> library, api::cudnnHandle_t handle,
                                     const plan::AttentionCall &call, std::span<const api::CUdeviceptr> pointers,

@@ -16,6 +16,9 @@ bool calls(const plan::Plan &plan, plan::Instruction::CallCase kind) {
   });
 }
 
+/// How the text of each call of attention begins, and the code of one that kernels compute.
+constexpr const char *kAttentionText = "attention ", *kByKernels = "kernels";
+
 /// The usual reasons why a library does not start.
 Status doesNotStart(const Status &problem, const DriverLibrary &driver) {
   return error(
@@ -38,6 +41,7 @@ Libraries::~Libraries() {
   products.reset();
   convolutions.reset(); // its engines depend on the handle
   attentions.reset();
+  tried.clear();
   if (blasHandle)
     (void)(*blas)->destroy(blasHandle);
   if (dnnHandle)
@@ -98,14 +102,58 @@ Status Libraries::openCompiler() {
       recorded.source, before, compiler, before, advice::flag("tune"));
 }
 
+Libraries::Recorded Libraries::recordedAttention() const {
+  if (tune)
+    return Recorded::None;
+  Recorded found = Recorded::None;
+  for (const auto &[text, algorithm] : recorded.calls)
+    if (text.starts_with(kAttentionText))
+      found = algorithm.code == kByKernels ? Recorded::Kernels : Recorded::Library;
+  return found;
+}
+
+Status Libraries::useKernels(const Status &why) {
+  if (recordedAttention() == Recorded::Library)
+    return Status(
+        fmt::format("{}: cuDNN computed the run's attention: {}; or go on with {}, which chooses anew (results "
+                    "may differ in their last bits)",
+                    recorded.source, why.message(), advice::flag("tune")));
+  if (!hasKernels)
+    return why;
+  whyKernels = why.message().substr(0, why.message().find("; ")); // without the advice
+  attentions.reset();
+  tried.clear();
+  compiler.clear();
+  return Status();
+}
+
+Status Libraries::openAttention() {
+  if (Status status = openDnn(); !status.ok())
+    return status;
+  if (dnn->versionNumber() < kLeastDnnForAttention)
+    return tooOldForAttention(*dnn);
+  return openCompiler();
+}
+
 Status Libraries::open(const plan::Plan &plan) {
   Status status = calls(plan, plan::Instruction::kMatmul) ? openBlas() : Status();
-  const bool attends = calls(plan, plan::Instruction::kAttention);
-  if (status.ok() && (attends || calls(plan, plan::Instruction::kConvolution)))
+  convolves = calls(plan, plan::Instruction::kConvolution);
+  if (status.ok() && convolves)
     status = openDnn();
-  if (dnnHandle && status.ok() && !recorded.empty())
-    status = attends ? attentions->compareLibrary() : convolutions->compareLibrary();
-  return status.ok() && attends ? openCompiler() : status;
+  if (status.ok() && convolves && !recorded.empty())
+    status = convolutions->compareLibrary();
+  if (!status.ok() || !calls(plan, plan::Instruction::kAttention))
+    return status;
+  hasKernels = std::all_of(plan.entries().begin(), plan.entries().end(), [](const plan::Entry &entry) {
+    return std::all_of(entry.instructions().begin(), entry.instructions().end(), [](const plan::Instruction &one) {
+      return !one.has_attention() || one.attention().kernels_size() > 0;
+    });
+  });
+  if (recordedAttention() == Recorded::Kernels && hasKernels)
+    return useKernels(error("{} has them", recorded.source));
+  if (Status missing = openAttention(); !missing.ok())
+    return useKernels(missing);
+  return recorded.empty() ? Status() : attentions->compareLibrary();
 }
 
 Expected<BlasProduct> Libraries::product(const plan::MatmulCall &call, const BlasOperands &operands) {
@@ -122,12 +170,24 @@ Expected<DnnCall> Libraries::convolution(const plan::ConvolutionCall &call, Poin
 }
 
 Expected<DnnCall> Libraries::attention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace) {
-  Status status = openDnn();
-  if (status.ok())
-    status = openCompiler();
-  if (!status.ok())
+  if (Status status = openAttention(); !status.ok())
     return status;
   return chosen(attentions, describeAttention(dnn, dnnHandle, call, pointers, workspace));
+}
+
+Status Libraries::tryAttention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace) {
+  if (attendsByKernels())
+    return Status();
+  Expected<DnnCall> described = describeAttention(dnn, dnnHandle, call, pointers, workspace);
+  Status status = described ? attentions->find(*described) : described.status();
+  if (!status.ok())
+    return useKernels(status);
+  tried.push_back(described.take());
+  return Status();
+}
+
+void Libraries::recordKernels(const plan::AttentionCall &call, Pointers pointers) {
+  byKernels[attentionText(call, pointers)] = {kByKernels, "generated kernels, since " + whyKernels};
 }
 
 runtime::Algorithms Libraries::taken() const {
@@ -140,13 +200,21 @@ runtime::Algorithms Libraries::taken() const {
     name(products->libraryName());
     add(products);
   }
-  if (convolutions) { // and attentions
+  if (convolutions && (convolves || attentions)) {
     name(convolutions->libraryName());
     add(convolutions);
-    add(attentions);
   }
-  if (!compiler.empty())
+  if (attentions && !attentions->taken().empty()) {
+    add(attentions);
     name(compiler);
+    all.notes.push_back(fmt::format("attention: {}, compiled by {}", attentions->libraryName(), compiler));
+  }
+  if (!byKernels.empty()) {
+    if (all.library.empty())
+      name("generated kernels");
+    all.calls.insert(byKernels.begin(), byKernels.end());
+    all.notes.push_back(fmt::format("attention: generated kernels in place of cuDNN: {}", whyKernels));
+  }
   if (!all.empty())
     all.machine = machine;
   return all;

@@ -35,6 +35,15 @@ public:
   Expected<DnnCall> convolution(const plan::ConvolutionCall &call, Pointers pointers, api::CUdeviceptr workspace);
   Expected<DnnCall> attention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace);
 
+  /// Attention is computed by the library everywhere in a plan, or by the plan's kernels: a plan's losses then depend
+  /// on one choice, which the run records.
+  bool attendsByKernels() const { return !whyKernels.empty(); }
+  /// Lets the plan's kernels compute attention if the library has no engine for this call. Error: the library has
+  /// none, and the kernels may not take its place, since a call has none or the run was computed by the library.
+  Status tryAttention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace);
+  /// Records that kernels compute this call.
+  void recordKernels(const plan::AttentionCall &call, Pointers pointers);
+
   /// The algorithms chosen so far.
   runtime::Algorithms taken() const;
 
@@ -43,6 +52,13 @@ private:
   Status openDnn();
   /// Finds the version of NVRTC, which compiles attention's engines.
   Status openCompiler();
+  /// Opens what attention by the library needs.
+  Status openAttention();
+  /// Lets kernels compute attention, if they may; else the error that prevents the library from it.
+  Status useKernels(const Status &why);
+  /// The kind of the run's record of attention: by kernels, by the library, or none.
+  enum class Recorded { None, Kernels, Library };
+  Recorded recordedAttention() const;
 
   const DriverLibrary &driver;
   api::CUstream stream;
@@ -55,7 +71,12 @@ private:
   std::shared_ptr<const DnnLibrary> dnn;
   api::cudnnHandle_t dnnHandle = nullptr;
   std::optional<AlgorithmChoice<DnnCall>> convolutions, attentions;
-  std::string compiler; ///< "NVRTC 13.0"; empty: no call needs it
+  bool convolves = false;                              ///< the plan has convolutions
+  bool hasKernels = false;                             ///< each call of attention has kernels
+  std::vector<DnnCall> tried;                          ///< whose graphs the found engines refer to
+  std::string whyKernels;                              ///< compute attention; empty: the library does
+  std::map<std::string, runtime::Algorithm> byKernels; ///< calls that they compute, for the record
+  std::string compiler;                                ///< "NVRTC 13.0"; empty: no call needs it
 };
 
 } // namespace tcc::cuda

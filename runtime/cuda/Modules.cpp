@@ -1,5 +1,6 @@
 //===- Modules.cpp - a plan's kernels on a card --------------------------===//
 #include "runtime/cuda/Modules.h"
+#include "runtime/plan/JoinedKernels.h"
 
 #include <algorithm>
 
@@ -73,6 +74,7 @@ Status Modules::find(const plan::KernelCall &call, Step &step) const {
   step.blocks = call.grid().blocks();
   step.threads = call.grid().threads();
   step.tiles = call.tiles();
+  step.takesTable = plan::isJoined(call.symbol());
   api::CUresult found = driver->moduleGetFunction(&step.kernel, modules[call.code()], call.symbol().c_str());
   if (found != api::CUDA_SUCCESS)
     return error("code object {} has no kernel '{}': {}; recompile the model with tcc", call.code(), call.symbol(),

@@ -1,8 +1,6 @@
 //===- Step.cpp - an instruction of a plan as work of a stream -----------===//
 #include "runtime/cuda/Step.h"
 
-#include "runtime/plan/JoinedKernels.h"
-
 #include <cstring>
 
 namespace tcc::cuda {
@@ -43,9 +41,12 @@ Status submit(const Step &step, const DriverLibrary &driver, api::CUstream strea
     Status status = step.collective->begin(driver, stream, ranks ? ranks->rank() : 0);
     return status.ok() && ranks && !step.collective->isLocal() ? step.collective->submit(*ranks, stream) : status;
   }
+  for (const Step &one : step.kernels)
+    if (Status status = submit(one, driver, stream, ranks); !status.ok())
+      return status;
   if (step.kernel) {
     std::vector<void *> parameters;
-    if (plan::isJoined(step.source->kernel().symbol())) // a table, by value
+    if (step.takesTable)
       parameters.push_back(const_cast<api::CUdeviceptr *>(step.pointers.data()));
     else
       for (const api::CUdeviceptr &pointer : step.pointers)

@@ -17,6 +17,7 @@ namespace tcc::cuda {
 /// A kernel's launch, a product, convolution or attention by a library, a collective, or a copy or fill.
 struct Step {
   const plan::Instruction *source = nullptr;
+  bool takesTable = false; ///< kernels that share the launch take their pointers as one parameter
   std::optional<BlasProduct> product;
   std::optional<SlicedProduct> slices;
   std::optional<DnnCall> graph; ///< a convolution, or attention
@@ -30,6 +31,7 @@ struct Step {
   bool store = false;             // a transfer to the host
   std::array<std::byte, 8> value; // of a fill: an element's bytes
   size_t valueBytes = 0;
+  std::vector<Step> kernels; ///< of a library's call that generated kernels compute, in the order of their launches
 };
 
 /// Adds the step's work to a stream, or to the graph that the stream captures. `ranks`: for collectives; null: a single

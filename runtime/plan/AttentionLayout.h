@@ -12,6 +12,7 @@
 #include "runtime/plan/plan.pb.h"
 
 #include <array>
+#include <set>
 #include <vector>
 
 namespace tcc::plan {
@@ -66,6 +67,33 @@ inline uint64_t attentionRowBytes(const AttentionCall &call) {
     return 0;
   const uint64_t bytes = uint64_t(call.batch()) * uint64_t(call.heads()) * uint64_t(call.queries()) * sizeof(float);
   return (bytes + kLibraryWorkspaceAlignment - 1) / kLibraryWorkspaceAlignment * kLibraryWorkspaceAlignment;
+}
+
+/// In place of an operand's number: the sums of rows at the start of the aligned scratch.
+inline constexpr int kRowSums = -1;
+
+/// The operands of each of the call's kernels, as numbers of the instruction's operands. Attention is one kernel of all
+/// operands. Its gradient is two: the first sums output times its gradient of each row, the second one reads these sums
+/// in place of the output. Empty: no kernels compute such a call. Valid only if each tensor is in an operand.
+inline std::vector<std::vector<int>> attentionKernelOperands(const AttentionCall &call) {
+  const std::vector<AttentionTensor> tensors = attentionTensors(call);
+  const bool gradient = call.kind() == AttentionCall::GRADIENT;
+  if (call.bias_gradient() || call.tensors_size() != static_cast<int>(tensors.size()))
+    return {};
+  constexpr int kOutput = 3, kOutputGrad = 5; // of the gradient's tensors
+  std::set<int> read, written;
+  for (int i = 0; i < call.tensors_size(); ++i)
+    if (!gradient || i != kOutput)
+      (tensors[static_cast<size_t>(i)].isWritten ? written : read).insert(static_cast<int>(call.tensors(i).operand()));
+  std::vector<int> last(read.begin(), read.end());
+  if (gradient)
+    last.push_back(kRowSums);
+  last.insert(last.end(), written.begin(), written.end());
+  if (!gradient)
+    return {last};
+  return {{static_cast<int>(call.tensors(kOutput).operand()), static_cast<int>(call.tensors(kOutputGrad).operand()),
+           kRowSums},
+          last};
 }
 
 } // namespace tcc::plan

@@ -1,6 +1,7 @@
 //===- VerifierCalls.cpp - checks that each call fits its operands --------===//
 #include "runtime/plan/AttentionLayout.h"
 #include "runtime/plan/FourBits.h"
+#include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/Shards.h"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <fmt/ranges.h>
+#include <utility>
 
 namespace tcc::plan::verifier {
 
@@ -644,6 +646,53 @@ bool areDisjoint(Bytes one, Bytes other) {
 }
 } // namespace
 
+/// The kernels of a call must access the call's operands as it does, write all of its results, and have no scratch but
+/// the sums of rows.
+static void verifyKernelsOf(const Context &context, const Call &call, const AttentionCall &attention) {
+  if (attention.kernels_size() == 0)
+    return;
+  const std::vector<std::vector<int>> operands = attentionKernelOperands(attention);
+  if (attention.kernels_size() != static_cast<int>(operands.size()))
+    return call.report("{}: {} kernels compute attention, {} were expected", call.where(), attention.kernels_size(),
+                       operands.size());
+  bool summed = false;
+  for (int k = 0; k < attention.kernels_size(); ++k) {
+    const KernelCall &kernel = attention.kernels(k);
+    const std::vector<int> &own = operands[static_cast<size_t>(k)];
+    const KernelSignature *signature = findSignature(call, kernel, static_cast<int>(own.size()));
+    if (!signature)
+      continue;
+    for (size_t i = 0; i < own.size(); ++i) {
+      const KernelSignature::Operand &wanted = signature->operands(static_cast<int>(i));
+      std::string role = fmt::format("operand {} of kernel '{}'", i, kernel.symbol());
+      if (own[i] == kRowSums) {
+        const bool written = !std::exchange(summed, true);
+        if (wanted.read() == written || wanted.write() != written || wanted.bytes() > attentionRowBytes(attention))
+          call.report("{}: {} is {} and of {} bytes, the sums of rows are {} and take {}", call.where(), role,
+                      accessName(wanted.read(), wanted.write()), wanted.bytes(), accessName(!written, written),
+                      attentionRowBytes(attention));
+        continue;
+      }
+      call.reaches(own[i], role, wanted.bytes(), wanted.alignment());
+      const Operand &operand = call.instruction.operands(own[i]);
+      if (operand.read() != wanted.read() || operand.write() != wanted.write())
+        call.report("{}: {} ({}) is {}, the plan says it is {}", call.where(), role,
+                    describe(call.entry, operand.buffer()), accessName(wanted.read(), wanted.write()),
+                    accessName(operand.read(), operand.write()));
+    }
+    if (signature->scratch_bytes() > 0 || isJoined(kernel.symbol()) || takesFirstTile(context.plan, *signature))
+      call.report(
+          "{}: kernel '{}' has scratch of its own, shares its launch or takes slices, which no kernel of a call "
+          "does",
+          call.where(), kernel.symbol());
+    for (const KernelSignature::Pair &pair : signature->in_place())
+      if (pair.required())
+        call.report("{}: kernel '{}' writes its operand {} in place of {}, which attention does not", call.where(),
+                    kernel.symbol(), pair.destination(), pair.source());
+    verifyGrid(context, call.entry, call.index, kernel, *signature);
+  }
+}
+
 void verifyAttention(const Context &context, const Entry &entry, int index) {
   const Instruction &instruction = entry.instructions(index);
   const AttentionCall &call = instruction.attention();
@@ -733,6 +782,7 @@ void verifyAttention(const Context &context, const Entry &entry, int index) {
     fail("{} bytes of scratch do not hold the {} of sums of rows", wanted, attentionRowBytes(call));
   if (wanted > 0 && (scratch < kLibraryWorkspaceAlignment || scratch - kLibraryWorkspaceAlignment < wanted))
     fail("scratch of {} bytes does not hold an aligned workspace of {}", scratch, wanted);
+  verifyKernelsOf(context, Call{context.signatures, entry, index, instruction, context.report}, call);
 }
 
 } // namespace tcc::plan::verifier

@@ -161,6 +161,8 @@ static void noteAlgorithms(Session &session, const SessionOptions &options) {
   else if (options.tune)
     session.notes.push_back(Message::plain("tuned {} library call{} of the plan: the fastest algorithms of {} on {}",
                                         now.calls.size(), now.calls.size() == 1 ? "" : "s", now.library, now.machine));
+  for (const std::string &note : now.notes)
+    session.notes.push_back(Message::plain("{}", note));
   if (now.empty() || before.empty())
     return;
   size_t missing = 0, others = 0;

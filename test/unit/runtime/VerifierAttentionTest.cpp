@@ -1,7 +1,9 @@
 //===- VerifierAttentionTest.cpp - tensors of a call of attention ---------===//
 #include "TestPlan.h"
+#include "runtime/plan/AttentionLayout.h"
 
 #include <fmt/ranges.h>
+#include <functional>
 
 using namespace tcc;
 using namespace tcc::test;
@@ -89,6 +91,154 @@ TEST(VerifierAttention, ABiasHasARowForEachQueryAndNoGaps) {
   EXPECT_TRUE(says(problemsOfBias(1, 1, 4, 8), "bias has gaps"));
   EXPECT_TRUE(says(problemsOfBias(0, 0, 4, 0, true), "a bias of 0 samples and 0 heads"));
   EXPECT_TRUE(says(problemsOfBias(1, 1, 4, 0, true), "attention forward with the gradient of a bias"));
+}
+
+/// The verifier's messages about attention with a kernel that computes it where there is no library. Its signature has
+/// the bytes and accesses of query, key and value (in one operand), output and logsumexp, but for the change.
+std::string problemsOfKernel(const std::function<void(plan::AttentionCall &, plan::KernelSignature &)> &change) {
+  plan::Plan plan = makeTestPlan();
+  plan::AttentionCall &call = smallAttention(plan, 1, 1);
+  plan::Instruction &instruction = *plan.mutable_entries(0)->mutable_instructions(3);
+  auto add = [&](uint32_t operand, int64_t from, int64_t between) {
+    plan::AttentionCall::Tensor &tensor = *call.add_tensors();
+    tensor.set_operand(operand);
+    tensor.set_offset(from);
+    for (int64_t stride : {int64_t(32), int64_t(32), between, int64_t(1)})
+      tensor.add_strides(stride);
+  };
+  for (int64_t from : {0, 32, 64})
+    add(0, from, 8);
+  add(1, 0, 8);
+  add(1, 16, 1);
+  instruction.mutable_operands()->DeleteSubrange(1, 1); // t is read, z is written
+  plan::KernelCall &kernel = *call.add_kernels();
+  plan::KernelSignature &signature = *plan.mutable_code_objects(0)->add_kernels();
+  signature.set_symbol("attention");
+  signature.set_tiles(3);
+  signature.set_tile_threads(128);
+  kernel.set_symbol("attention");
+  kernel.set_tiles(3);
+  kernel.mutable_grid()->set_blocks(3);
+  kernel.mutable_grid()->set_threads(128);
+  for (bool written : {false, true}) {
+    plan::KernelSignature::Operand &operand = *signature.add_operands();
+    operand.set_bytes(written ? 80 : 192);
+    operand.set_alignment(16);
+    operand.set_read(!written);
+    operand.set_write(written);
+  }
+  change(call, signature);
+  plan::CodeObject &code = *plan.mutable_code_objects(0);
+  code.set_signatures_xxh3(
+      plan::hashSignatures(code, plan::CodeBytes::of(plan.payloads(static_cast<int>(code.payload())))));
+  return fmt::format("{}", fmt::join(plan::verifyPlan(plan, 50), "\n"));
+}
+
+TEST(VerifierAttention, KernelsOfACallAccessItsOperands) {
+  auto says = [](const std::string &problems, const char *text) { return problems.find(text) != std::string::npos; };
+  using Call = plan::AttentionCall;
+  using Signature = plan::KernelSignature;
+  const std::string good = problemsOfKernel([](Call &, Signature &) {});
+  EXPECT_FALSE(says(good, "kernel 'attention'")) << good;
+  EXPECT_FALSE(says(good, "compute attention")) << good;
+  auto problem = [&](const char *text, auto change) {
+    const std::string problems = problemsOfKernel(change);
+    EXPECT_TRUE(says(problems, text)) << text << "\n" << problems;
+  };
+  problem("operand 0 of kernel 'attention' needs 4096 bytes",
+          [](Call &, Signature &signature) { signature.mutable_operands(0)->set_bytes(4096); });
+  problem("is written, the plan says it is read", [](Call &, Signature &signature) {
+    signature.mutable_operands(0)->set_read(false);
+    signature.mutable_operands(0)->set_write(true);
+  });
+  problem("is read, the plan says it is written", [](Call &, Signature &signature) {
+    signature.mutable_operands(1)->set_read(true);
+    signature.mutable_operands(1)->set_write(false);
+  });
+  problem("takes 3 operands, it is given 2",
+          [](Call &, Signature &signature) { *signature.add_operands() = signature.operands(0); });
+  problem("has scratch of its own", [](Call &, Signature &signature) { signature.set_scratch_bytes(64); });
+  problem("a call of 4 tiles", [](Call &call, Signature &) { call.mutable_kernels(0)->set_tiles(4); });
+  problem("a grid of 0 blocks",
+          [](Call &call, Signature &) { call.mutable_kernels(0)->mutable_grid()->set_blocks(0); });
+  problem("no signature of a kernel 'other'",
+          [](Call &call, Signature &) { call.mutable_kernels(0)->set_symbol("other"); });
+  problem("2 kernels compute attention, 1 were expected",
+          [](Call &call, Signature &) { *call.add_kernels() = call.kernels(0); });
+}
+
+/// The verifier's messages about the gradient's two kernels, the first of which writes the sums of rows that the second
+/// one reads.
+std::string problemsOfGradient(const std::function<void(plan::KernelSignature &, plan::KernelSignature &)> &change) {
+  plan::Plan plan = makeTestPlan();
+  plan::AttentionCall &call = smallAttention(plan, 1, 1);
+  call.set_kind(plan::AttentionCall::GRADIENT);
+  plan::Instruction &instruction = *plan.mutable_entries(0)->mutable_instructions(3);
+  instruction.mutable_operands()->DeleteSubrange(1, 1); // t is read, z is written
+  auto add = [&](uint32_t operand, int64_t from, int64_t between) {
+    plan::AttentionCall::Tensor &tensor = *call.add_tensors();
+    tensor.set_operand(operand);
+    tensor.set_offset(from);
+    for (int64_t stride : {int64_t(32), int64_t(32), between, int64_t(1)})
+      tensor.add_strides(stride);
+  };
+  for (int64_t from : {0, 32, 64, 96})
+    add(0, from, 8);
+  add(0, 0, 1); // logsumexp
+  add(0, 0, 8);
+  for (int64_t from : {0, 32, 64})
+    add(1, from, 8);
+  call.set_library_scratch_bytes(plan::attentionRowBytes(call));
+  instruction.set_scratch_slot_bytes(plan::attentionRowBytes(call) + plan::kLibraryWorkspaceAlignment);
+  plan::CodeObject &code = *plan.mutable_code_objects(0);
+  auto addKernel = [&](const char *symbol, std::initializer_list<std::pair<uint64_t, bool>> operands) {
+    plan::KernelSignature &signature = *code.add_kernels();
+    plan::KernelCall &kernel = *call.add_kernels();
+    signature.set_symbol(symbol);
+    kernel.set_symbol(symbol);
+    signature.set_tiles(1);
+    kernel.set_tiles(1);
+    signature.set_tile_threads(128);
+    kernel.mutable_grid()->set_blocks(1);
+    kernel.mutable_grid()->set_threads(128);
+    for (auto [bytes, written] : operands) {
+      plan::KernelSignature::Operand &operand = *signature.add_operands();
+      operand.set_bytes(bytes);
+      operand.set_alignment(16);
+      operand.set_read(!written);
+      operand.set_write(written);
+    }
+  };
+  addKernel("sums", {{256, false}, {64, false}, {16, true}});
+  addKernel("gradient", {{256, false}, {16, false}, {192, true}});
+  const int count = code.kernels_size();
+  change(*code.mutable_kernels(count - 2), *code.mutable_kernels(count - 1));
+  code.set_signatures_xxh3(
+      plan::hashSignatures(code, plan::CodeBytes::of(plan.payloads(static_cast<int>(code.payload())))));
+  return fmt::format("{}", fmt::join(plan::verifyPlan(plan, 50), "\n"));
+}
+
+TEST(VerifierAttention, TheGradientsKernelsPassTheSumsOfRows) {
+  auto says = [](const std::string &problems, const char *text) { return problems.find(text) != std::string::npos; };
+  using Signature = plan::KernelSignature;
+  const std::string good = problemsOfGradient([](Signature &, Signature &) {});
+  EXPECT_FALSE(says(good, "of kernel 'sums'") || says(good, "of kernel 'gradient'")) << good;
+  auto problem = [&](const char *text, auto change) {
+    const std::string problems = problemsOfGradient(change);
+    EXPECT_TRUE(says(problems, text)) << text << "\n" << problems;
+  };
+  auto turn = [](Signature::Operand &operand) {
+    operand.set_read(operand.write());
+    operand.set_write(!operand.write());
+  };
+  problem("operand 2 of kernel 'sums' is read and of 16 bytes, the sums of rows are written",
+          [&](Signature &sums, Signature &) { turn(*sums.mutable_operands(2)); });
+  problem("operand 1 of kernel 'gradient' is written and of 16 bytes, the sums of rows are read",
+          [&](Signature &, Signature &gradient) { turn(*gradient.mutable_operands(1)); });
+  problem("of 4096 bytes, the sums of rows are written and take 256",
+          [](Signature &sums, Signature &) { sums.mutable_operands(2)->set_bytes(4096); });
+  problem("operand 0 of kernel 'gradient' needs 512 bytes",
+          [](Signature &, Signature &gradient) { gradient.mutable_operands(0)->set_bytes(512); });
 }
 
 } // namespace

@@ -37,22 +37,6 @@ Value inFront(OpBuilder &builder, FusedOp region, Value value) {
   return moved;
 }
 
-/// Leaves out operands of a region that nothing in it reads.
-void dropUnreadOperands(FusedOp region) {
-  Block &body = region.getBody().front();
-  SmallVector<Operation *> ops;
-  for (Operation &op : body.without_terminator())
-    ops.push_back(&op);
-  for (Operation *op : llvm::reverse(ops))
-    if (op->use_empty())
-      op->erase();
-  for (unsigned i = region->getNumOperands(); i-- > 0;)
-    if (body.getArgument(i).use_empty()) {
-      body.eraseArgument(i);
-      region->eraseOperand(i);
-    }
-}
-
 struct SumAttentionRowsPass : impl::SumAttentionRowsPassBase<SumAttentionRowsPass> {
   void runOnOperation() override {
     SmallVector<AttentionGradOp> gradients;
@@ -66,8 +50,7 @@ struct SumAttentionRowsPass : impl::SumAttentionRowsPassBase<SumAttentionRowsPas
       Location loc = op.getLoc();
       Value output = cast(builder, loc, inFront(builder, region, op.getOutput()), s.sumType),
             grad = cast(builder, loc, inFront(builder, region, op.getOutputGrad()), s.sumType);
-      Value product = MulOp::create(builder, loc, output, grad);
-      Value delta = reduceSum(builder, loc, product, {3});
+      Value delta = rowSums(builder, loc, output, grad);
       if (region) {
         region->insertOperands(region->getNumOperands(), delta);
         delta = region.getBody().front().addArgument(delta.getType(), loc);
