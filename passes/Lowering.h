@@ -34,7 +34,14 @@ inline constexpr llvm::StringLiteral kHostPackedOffsets =
     "train.host_packed_offsets";                           ///< array<i64>: the same on the host
 inline constexpr llvm::StringLiteral kCost = "train.cost"; ///< i64: the entry's time (planning::costOf)
 inline constexpr llvm::StringLiteral kBoundCost = "train.lower_bound_cost";                    ///< i64
+/// string, on the module: why calls that the target chose by default are refused. The phase that finds it sets it, and
+/// the compile begins again where they were chosen
+inline constexpr llvm::StringLiteral kCallsRefused = "train.calls_refused";
+/// unit, on the module: it has calls that the target chose by default, and that may be refused
+inline constexpr llvm::StringLiteral kCallsByDefault = "train.calls_by_default";
 // On the module, by rematerialize.
+/// f64: the time of an update within the budget, and without a budget
+inline constexpr llvm::StringLiteral kUpdateCost = "train.update_cost", kLeastCost = "train.least_cost";
 inline constexpr llvm::StringLiteral kBudgetBytes = "train.budget_bytes"; ///< i64
 inline constexpr llvm::StringLiteral kOverBudget = "train.over_budget";   ///< i64: the smallest budget that can be met
 inline constexpr llvm::StringLiteral kLowerBoundBytes = "train.lower_bound_bytes"; ///< i64, on functions

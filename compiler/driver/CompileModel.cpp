@@ -26,6 +26,7 @@
 #include "passes/training/ParameterGroups.h"
 #include "runtime/plan/Verifier.h"
 #include "support/AtomicFile.h"
+#include "support/BytesText.h"
 #include "support/PlanNames.h"
 #include "support/recipe/Kinds.h"
 #include "support/recipe/MetricGoal.h"
@@ -127,13 +128,102 @@ public:
       messages += place + diagnostic.str();
       return success();
     });
-    for (size_t i = 0; i < steps.size(); ++i)
-      if (Status status = runStep(i, messages); !status.ok())
-        return status;
+    if (Status status = runSteps(messages); !status.ok())
+      return status;
     return emitPlan(messages);
   }
 
 private:
+  /// Runs all phases. If a later one finds that calls which the target chose by default need too much memory, or too
+  /// much time within the budget, runs the phases from that choice on again, without these calls. The ladder of each
+  /// program depends on the model alone, and the cheaper plan within the budget is taken: so a smaller budget never
+  /// gives a larger peak.
+  Status runSteps(std::string &messages) {
+    Status status = runStepsFrom(0, messages);
+    if (!beforeCalls || !(*model.module)->hasAttr(train::names::kCallsByDefault))
+      return status;
+    const std::string budget = bytesText(options.budgetBytes);
+    const double cost = costOf(train::names::kUpdateCost);
+    const bool isDearer = status.ok() && cost > costOf(train::names::kLeastCost);
+    std::string why;
+    if (auto refused = (*model.module)->getAttrOfType<StringAttr>(train::names::kCallsRefused))
+      why = refused.str();
+    else if (status.code() == StatusCode::OverBudget)
+      why = "with its library's scratch no plan fits into the memory budget of " + budget;
+    else if (isDearer)
+      why = "within the memory budget of " + budget + " an update takes less time without its library's scratch";
+    else if (status.ok() && options.ladder)
+      why = "the smallest plans are made without its library's scratch";
+    if (why.empty())
+      return status;
+    const bool addsRungs = status.ok() && options.ladder;
+    OwningOpRef<ModuleOp> withCalls = std::move(model.module);
+    std::unique_ptr<codegen::KernelSet> theirKernels = std::move(kernels);
+    messages.clear();
+    model.module = std::move(beforeCalls);
+    (*model.module)->setAttr(train::names::kCallsRefused, StringAttr::get(&context, why));
+    status = runStepsFrom(callsChosenAt, messages);
+    if (addsRungs && status.ok())
+      mergeLadders(*model.module, *withCalls);
+    if (addsRungs || (isDearer && (!status.ok() || costOf(train::names::kUpdateCost) >= cost))) {
+      model.module = std::move(withCalls);
+      kernels = std::move(theirKernels);
+      messages.clear();
+      return Status::success();
+    }
+    return status;
+  }
+
+  /// Joins the ladders of two modules with the same entries: of the points without memory of the host, those remain
+  /// that no other one beats in bytes and cost.
+  static void mergeLadders(ModuleOp from, ModuleOp to) {
+    auto number = [](Attribute point, StringRef key) {
+      return cast<IntegerAttr>(cast<DictionaryAttr>(point).get(key)).getInt();
+    };
+    for (auto function : to.getOps<func::FuncOp>()) {
+      auto other = from.lookupSymbol<func::FuncOp>(function.getName());
+      auto points = function->getAttrOfType<ArrayAttr>(train::names::kFrontier);
+      auto more = other ? other->getAttrOfType<ArrayAttr>(train::names::kFrontier) : ArrayAttr();
+      if (!points || !more)
+        continue;
+      SmallVector<Attribute> onDevice, all, withHost;
+      for (ArrayAttr list : {points, more})
+        for (Attribute point : list)
+          (number(point, "host_bytes") + number(point, "moved_state_bytes") ? withHost : onDevice).push_back(point);
+      llvm::stable_sort(onDevice, [&](Attribute a, Attribute b) {
+        return std::pair(number(a, "cost"), number(a, "bytes")) < std::pair(number(b, "cost"), number(b, "bytes"));
+      });
+      for (Attribute point : onDevice)
+        if (all.empty() || number(point, "bytes") < number(all.back(), "bytes"))
+          all.push_back(point);
+      llvm::append_range(all, withHost);
+      function->setAttr(train::names::kFrontier, ArrayAttr::get(to.getContext(), all));
+    }
+  }
+
+  /// Runs phases up to the last one, or to the one that refuses calls by default.
+  Status runStepsFrom(size_t first, std::string &messages) {
+    for (size_t i = first; i < steps.size(); ++i) {
+      const bool refused = (*model.module)->hasAttr(train::names::kCallsRefused);
+      if (steps[i].phase == Phase::Decompose && !refused && recipe.attentionCalls == "auto" &&
+          model.module->walk([](train::AttentionOp) { return WalkResult::interrupt(); }).wasInterrupted()) {
+        beforeCalls = model.module->clone();
+        callsChosenAt = i;
+      }
+      if (Status status = runStep(i, messages); !status.ok())
+        return status;
+      if (!refused && (*model.module)->hasAttr(train::names::kCallsRefused))
+        break;
+    }
+    return Status::success();
+  }
+
+  /// A cost that the phase of memory noted on the module; 0: none.
+  double costOf(StringRef name) {
+    auto cost = (*model.module)->getAttrOfType<FloatAttr>(name);
+    return cost ? cost.getValueAsDouble() : 0;
+  }
+
   /// Runs one phase, and what the driver does at its place.
   Status runStep(size_t index, const std::string &messages) {
     const Pipeline::Step &step = steps[index];
@@ -514,7 +604,7 @@ private:
     if (options.sizesOnly || options.describeOnly)
       return;
     if (!kernels) {
-      kernels.emplace(target->code(), &profile, options.store);
+      kernels = std::make_unique<codegen::KernelSet>(target->code(), &profile, options.store);
       if (severalShapes)
         kernels->shareAlike();
     }
@@ -529,6 +619,8 @@ private:
             if (all || (!train::mayShrinkScratch(fused, maxWorkers()) &&
                         (!pipeline().joinsKernels() || fused.getLoopKernel())))
               kernels->add(fused);
+          if (op->hasAttr(train::names::kCall))
+            kernels->addKernelsOf(op);
         });
     kernels->start();
   }
@@ -553,7 +645,7 @@ private:
       emit.planFolder = options.planFolder;
       emit.sizesOnly = options.sizesOnly;
       emit.describeOnly = options.describeOnly;
-      emit.kernels = kernels ? &*kernels : nullptr;
+      emit.kernels = kernels.get();
       if (options.ptxas) {
         emit.assembler = options.ptxas->version;
         emit.assemble = [this](const std::string &ptx, const std::string &architecture) {
@@ -612,7 +704,9 @@ private:
   bool severalShapes = false; ///< until parts are merged, the module holds one for each shape
   std::vector<Pipeline::Step> steps;
   Profile unread, &profile;
-  std::optional<codegen::KernelSet> kernels;
+  OwningOpRef<ModuleOp> beforeCalls; ///< the module before calls were chosen by default, where that may have happened
+  size_t callsChosenAt = 0;          ///< the step that chooses them
+  std::unique_ptr<codegen::KernelSet> kernels;
   unsigned dumped = 0;
   Status dumpStatus;
 };

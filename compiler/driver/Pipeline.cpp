@@ -237,7 +237,7 @@ bool Pipeline::joinsKernels() const { return recipe.fuse && recipe.overlap && ta
 bool Pipeline::splits() const { return !(recipe.phases.empty() && recipe.stages.empty()) && wants(entries::kTrain); }
 target::Wishes Pipeline::wishes() const {
   return {recipe.fuse,      options.libraryKernels, recipe.overlap, recipe.winograd, recipe.pointwiseConvolutions,
-          recipe.epilogues, recipe.attentionCalls};
+          recipe.epilogues, recipe.attentionCalls, options.budgetBytes || options.variants > 1 || options.ladder};
 }
 
 void registerPipelinePasses() {

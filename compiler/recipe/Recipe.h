@@ -223,7 +223,7 @@ struct Recipe {
   /// compiler.chunk_bytes: a larger product is computed some rows at a time; 0: none; unset: as the target chooses.
   std::optional<int64_t> chunkBytes;
   std::string attention = "auto";                  ///< compiler.attention
-  std::string attentionCalls = "none";             ///< compiler.attention_calls
+  std::string attentionCalls = "auto";             ///< compiler.attention_calls
   bool winograd = true;                            ///< compiler.winograd
   bool pointwiseConvolutions = true;               ///< compiler.pointwise_convolutions
   std::string convolutions = "auto";               ///< compiler.convolutions

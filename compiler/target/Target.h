@@ -102,6 +102,7 @@ struct Wishes {
   bool winograd = true, pointwiseConvolutions = true;
   std::string epilogues = "all";       ///< compiler.epilogues: how far values may differ from those of kernels
   std::string attentionCalls = "both"; ///< compiler.attention_calls
+  bool budget = false;                 ///< the plan has a memory budget, or is made for several
 };
 
 class Target {

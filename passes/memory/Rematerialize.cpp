@@ -136,6 +136,10 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
       chosen = choose(levels);
       if (!chosen)
         return signalPassFailure();
+      Builder builder(&getContext());
+      module->setAttr(names::kUpdateCost,
+                      builder.getF64FloatAttr(*chosen->costWithin(planning::Bytes(budgetBytes), hostLimit)));
+      module->setAttr(names::kLeastCost, builder.getF64FloatAttr(levels.front().leastCost()));
     } else if (!chosenByTime() && variants == 1) { // the ladders are asked for, all of them
       for (Level &level : levels)
         if (!level.climbed && failed(climbLevel(level)))

@@ -596,10 +596,10 @@ std::vector<Key> makeKeys() {
       {"compiler.attention", choice({"auto", "fused", "unfused"}), "\"auto\"", Recompile,
        "`\"auto\"`: fused on a CPU, and on a card except in f32; `\"fused\"`: a near-miss is an error; "
        "`\"unfused\"`: scores are stored"},
-      {"compiler.attention_calls", choice({"none", "forward", "both"}), "\"none\"", Recompile,
+      {"compiler.attention_calls", choice({"auto", "none", "forward", "both"}), "\"auto\"", Recompile,
        "on CUDA, the parts of attention that cuDNN computes: `\"none\"`: generated kernels; `\"forward\"`: attention; "
-       "`\"both\"`: its "
-       "gradient, too, which stores the scores' gradients"},
+       "`\"both\"`: its gradient, too, which stores the scores' gradients; `\"auto\"`: both on architectures where "
+       "that was measured to be faster, within the memory budget"},
       {"compiler.overlap", flag(), "true", Recompile,
        "run updates of parameters concurrently with the products that follow; on CUDA, let small kernels share "
        "launches"},

@@ -85,6 +85,7 @@ class Reruns(EndToEnd):
         found = self.zoo("nano-gpt", "--precision", "bf16", targets=("cpu:v4", "cuda:sm_90"))
         self.assertIn("attention", found["cuda:sm_90"])
         self.assertIn("autocast", found["cpu:v4"])
+        self.zoo("vit-tiny", "--precision", "bf16", targets=("cuda:sm_90",))  # with calls of a library, and why it has them
 
     def test_a_written_out_recurrence(self):
         self.assertIn("loops", self.zoo("scripted-loop", targets=("cpu:v3",))["cpu:v3"])

@@ -83,6 +83,18 @@ def padding(g, x):
     return g.add(x, lambda s: g("Add", s, bias))
 
 
+def plain(g, x):
+    """No addend at all."""
+    return g.add(x, lambda s: s)
+
+
+def causal(g, x):
+    """A diagonal alone, and heads that share keys."""
+    seen = g.constant(np.tril(np.ones((g.positions, g.positions), bool)))
+    return g.add(x, lambda s: g("Where", seen, s, g.constant(np.float32(-np.inf))), key_heads=2)
+
+
+PLAIN = {"plain": plain, "causal": causal}
 LAYERS = {"table": table, "shared": shared, "pairs": pairs, "slopes": slopes, "window": window, "padding": padding}
 
 
@@ -90,7 +102,7 @@ def save(path, layers, positions=T):
     g = Layers(positions)
     x = "x"
     for g.layer in layers:
-        x = LAYERS[g.layer](g, x)
+        x = (LAYERS | PLAIN)[g.layer](g, x)
     g.nodes.append(helper.make_node("Identity", [x], ["prediction"], "last/identity"))
     shapes = {"x": [B, positions, C]} | ({"seen": [B, positions]} if "padding" in layers else {})
     models.save(path, g.nodes, shapes, {"prediction": [B, positions, C]}, g.weights)

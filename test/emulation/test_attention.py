@@ -69,13 +69,151 @@ class Attention(EndToEnd):
         tuned = self.run_on_card("vit-tiny", plan, "--tune", out="tuned", steps=1)
         self.assertEqual(set(self.attention(tuned).values()), {"22 2=2"}, "two parts take half the time")
 
-    def test_what_is_missing(self):
+    # -- without the library ---------------------------------------------------------------------------------------------
+
+    def without_library(self):
+        """The stand-in's folder without cuDNN."""
+        folder = self.folder / "no-cudnn"
+        folder.mkdir(exist_ok=True)
+        for file in STANDIN.iterdir():
+            if not file.name.startswith("libcudnn") and not (folder / file.name).is_symlink():
+                (folder / file.name).symlink_to(file)
+        return {"LD_LIBRARY_PATH": str(folder)}
+
+    MISSING = (({"dnn": 91800}, r"cuDNN 9\.19 or later.*9\.18\.0"), ({"engines": 0}, r"lists .* engines"), ({"dnn_cuda": 12090}, r"NVRTC.*libnvrtc\.so\.12"))
+
+    def test_kernels_take_the_place_of_a_missing_library(self):
+        """The plan's kernels compute what the library would, to the same tolerance; trun says so, and its record too."""
+        for name, precision in (("vit-tiny", "f16"), ("mha-need-weights", "bf16")):
+            words = ("--set", "compiler.convolutions=kernels")
+            plan = self.network(name, "auto", *words, precision=precision)
+            self.assertEqual(self.names(plan), CALLS["both"])
+            self.assertEqual(self.report(plan)["attention"]["calls_without_kernels"], 0)
+            library = self.losses(self.run_on_card(name, plan, out=f"{name}-library"))
+            kernels = self.losses(self.run_on_card(name, self.network(name, "none", *words, precision=precision), out=f"{name}-none"))
+            runs = []
+            for order, seed, env in [("ascending", 1, self.without_library()), ("seeded", 3, stand_in(dnn=91800))]:
+                env |= {"TCC_EMULATION_MODE": "checked", "TCC_EMULATION_ORDER": order, "TCC_EMULATION_SEED": str(seed)}
+                run = self.train(plan, ZOO / name / "data.safetensors", "--no-shuffle", "--device", "cuda", "--no-release", out=f"{name}-without-{order}",
+                                 steps=3, env=env)
+                runs.append(self.losses(run))
+                self.assertEqual(set(self.attention(run).values()), {"kernels"})
+                self.assertRegex((run / "log.txt").read_text(), "attention: generated kernels in place of cuDNN: ")
+            self.assertEqual(*runs, "the order of threads and of queued work changes no bit")
+            self.assertNotEqual(runs[0], library)
+            for got, other, of_none in zip(runs[0], library, kernels, strict=True):
+                self.assertLess(abs(got - other), 2e-3 * other)
+                self.assertLess(abs(got - of_none), 2e-3 * of_none)
+
+    def test_why_kernels_run(self):
         plan = self.network("vit-tiny", "both", "--set", "compiler.convolutions=kernels")
-        data = ZOO / "vit-tiny" / "data.safetensors"
-        for settings, said in (({"dnn": 91800}, r"cuDNN 9\.19 or later.*9\.18\.0.*attention_calls=none"),
-                               ({"engines": 0}, r"lists .* engines.*bytes of workspace.*attention_calls=none"),
-                               ({"dnn_cuda": 12090}, r"NVRTC.*libnvrtc\.so\.12.*attention_calls=none")):
-            self.refuse(1, [said], "trun", plan, "--data", data, "--device", "cuda", "--steps", 1, "--out", "refused", env=stand_in(**settings))
+        for i, (settings, said) in enumerate(self.MISSING):
+            run = self.run_on_card("vit-tiny", plan, out=f"missing-{i}", steps=1, **settings)
+            self.assertRegex((run / "log.txt").read_text(), "attention: generated kernels in place of cuDNN: .*" + said)
+        run = self.run_on_card("vit-tiny", plan, out="there", steps=1)
+        self.assertRegex((run / "log.txt").read_text(), r"attention: cuDNN 9\.26\.0, compiled by NVRTC 13\.0")
+
+    def test_a_resumed_run_keeps_what_computed_its_attention(self):
+        plan = self.network("vit-tiny", "both", "--set", "compiler.convolutions=kernels")
+        whole = self.run_on_card("vit-tiny", plan, out="whole-kernels", steps=4, engines=0)
+        part = self.run_on_card("vit-tiny", plan, out="part-kernels", steps=2, engines=0)
+        self.succeed("trun", "--resume", part, "--steps", 4, env=stand_in())  # the library is there now
+        self.assertEqual(self.losses(part), self.losses(whole))
+        self.assertEqual(set(self.attention(part).values()), {"kernels"})
+        part = self.run_on_card("vit-tiny", plan, out="part-library", steps=2)
+        for settings, said in self.MISSING[::2]:  # without a list of engines, the recorded one still runs
+            self.refuse(1, [rf"algorithms.json: .*{said}.*--tune"], "trun", "--resume", part, "--steps", 4, env=stand_in(**settings))
+        self.refuse(1, [r"algorithms.json: .*cuDNN.*--tune"], "trun", "--resume", part, "--steps", 4, env=self.without_library())
+        self.succeed("trun", "--resume", part, "--steps", 4, "--tune", env=stand_in(dnn=91800))
+        self.assertEqual(set(self.attention(part).values()), {"kernels"})
+
+    def test_a_call_without_kernels_needs_the_library(self):
+        """No kernel sums the gradient of a bias as the library does."""
+        data = self.save("biased.safetensors", **attention_biases.columns())
+        plan = self.biased("both", ["table"])
+        self.assertEqual(self.report(plan)["attention"]["calls_without_kernels"], 1)
+        for settings, said in self.MISSING:
+            self.refuse(1, [said + ".*attention_calls=none"], "trun", plan, "--data", data, "--device", "cuda", "--steps", 1, "--out", "refused",
+                        env=stand_in(**settings))
+
+    def test_kernels_of_calls_with_biases(self):
+        """Kernels read the bias of the call, in 16 bits."""
+        data = self.save("biased.safetensors", **attention_biases.columns())
+        layers = ["slopes", "window", "causal"]
+        plan = self.biased("both", layers)
+        self.assertEqual(self.report(plan)["attention"]["calls_without_kernels"], 0)
+        losses = [self.losses(self.train(plan, data, "--device", "cuda", "--no-shuffle", "--no-release", steps=2, out=name, env=stand_in(**settings)))
+                  for name, settings in (("kernels", {"mode": "checked", "dnn": 91800}), ("library", {"mode": "checked"}))]
+        self.assertNotEqual(*losses)
+        for got, library in zip(*losses, strict=True):
+            self.assertLess(abs(got - library), 4e-3 * library)
+
+    # -- the default -----------------------------------------------------------------------------------------------------
+
+    def test_the_default_follows_what_cards_have_shown(self):
+        plan = self.network("vit-tiny", "auto")
+        self.assertEqual(self.names(plan), CALLS["both"])
+        rows = self.report(plan)["attention"]["by_library"]
+        self.assertEqual({row["what"] for row in rows}, {"attention", "gradient"})
+        for row in rows:
+            self.assertRegex(row["reason"], "the default for cuda:sm_90: H100: .* ms in place of")
+        other = self.compile(ZOO / "vit-tiny" / "model.onnx", "--recipe", ZOO / "vit-tiny" / "recipe.toml", "--target", "cuda:sm_80", "--precision",
+                             "bf16", plan="sm_80.tplan")
+        self.assertFalse(self.names(other))
+        for row in self.report(other)["attention"]["kept_from_library"]:
+            self.assertEqual(row["reason"], "the default for cuda:sm_80: not measured")
+        biased = self.biased("auto", ["slopes"])
+        self.assertFalse(self.counts(biased).get("attention cuDNN"))
+        self.assertEqual(self.kept(biased)["slopes", "attention"], "the default with a bias or mask for cuda:sm_90: not measured")
+
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def long_model(self, positions):
+        """Two layers of attention without a bias, whose scores' gradients are larger than all other values."""
+        model = self.folder / f"plain-{positions}.onnx"
+        attention_biases.save(model, ["plain", "plain"], positions)
+        return model, "--recipe", self.write("plain.toml", models.SQUARES + models.SGD), "--entry", "train", "--target", "cuda:sm_90", "--precision", "bf16", "--set", "offload.what=none"
+
+    def peak(self, plan):
+        memory = self.report(plan)["memory"]
+        return memory["resident_bytes"] + memory["arena_bytes"]
+
+    def test_budgets(self):
+        """A budget is met with the library if it can be, else with kernels; a smaller one never gives a larger peak."""
+        words = self.long_model(512)
+        peaks = {calls: self.peak(self.compile(*words, "--set", f"compiler.attention_calls={calls}", plan=f"{calls}.tplan")) for calls in ("none", "both", "auto")}
+        self.assertEqual(peaks["auto"], peaks["both"])
+        self.assertGreater(peaks["both"], 2 * peaks["none"])
+        self.refuse(3, ["memory budget"], "tcc", *words, "--set", "compiler.attention_calls=both", "--memory-budget", peaks["none"], "-o", "no.tplan")
+        frontier = json.loads(self.succeed("tcc", "frontier", *words, "--json").out)
+        least = frontier["resident_bytes"] + frontier["programs"]["step"]["points"][-1]["arena_bytes"]
+        self.assertLessEqual(least, peaks["none"])
+        previous, found = 0, set()
+        for budget in sorted({least, peaks["none"], (peaks["none"] + peaks["both"]) // 2, peaks["both"] - 1, peaks["both"], 2 * peaks["both"]}):
+            plan = self.compile(*words, "--memory-budget", budget, plan=f"{budget}.tplan")
+            taken, names = self.peak(plan), self.names(plan)
+            self.assertLessEqual(taken, budget)
+            self.assertGreaterEqual(taken, previous)
+            previous = taken
+            found.add(frozenset(names))
+            if not peaks["none"] < budget < peaks["both"]:
+                self.assertEqual(names, CALLS["both"] if budget >= peaks["both"] else set())
+            if not names:
+                for reason in self.kept(plan).values():
+                    self.assertRegex(reason, "no plan fits into the memory budget|an update takes less time")
+        self.assertEqual(len(found), 2)
+        self.refuse(3, ["memory budget"], "tcc", *words, "--memory-budget", least - 1, "-o", "no.tplan")
+
+    def test_scratch_that_raises_the_memory_a_lot(self):
+        """Without a budget the default takes no scratch that makes the plan much larger; what the recipe asks for is taken."""
+        words = self.long_model(8192)
+        plans = {calls: self.compile(*words, "--set", f"compiler.attention_calls={calls}", plan=f"{calls}.tplan") for calls in ("none", "both", "auto")}
+        self.assertEqual(self.names(plans["both"]), CALLS["both"])
+        self.assertGreater(self.peak(plans["both"]), self.peak(plans["none"]) + (1 << 30))
+        self.assertFalse(self.names(plans["auto"]))
+        self.assertEqual(self.peak(plans["auto"]), self.peak(plans["none"]))
+        for reason in self.kept(plans["auto"]).values():
+            self.assertRegex(reason, "its library's scratch would raise the memory from .* to ")
 
     # -- biases ----------------------------------------------------------------------------------------------------------
 

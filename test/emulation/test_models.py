@@ -108,7 +108,7 @@ class Models(EndToEnd):
             for how in ("auto", "unfused"):
                 name = f"{precision}-{how}"
                 plan = self.compile(case / "model.onnx", "--recipe", case / "recipe.toml", "--target", "cuda:sm_90", "--precision", precision,
-                                    "--set", f"compiler.attention={how}", plan=f"{name}.tplan")
+                                    "--set", f"compiler.attention={how}", "--set", "compiler.attention_calls=none", plan=f"{name}.tplan")
                 code = self.folder / f"{name}.ptx"
                 self.succeed("tcc", "report", plan, "--code", code)
                 self.assertEqual(f"mma.sync.aligned.{tile}" in code.read_text(), how == "auto", name)

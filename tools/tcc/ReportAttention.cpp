@@ -2,6 +2,7 @@
 #include "tools/tcc/ReportSections.h"
 
 #include <fmt/format.h>
+#include <map>
 
 namespace tcc::report {
 
@@ -18,10 +19,10 @@ Json attentionJson(const plan::Plan &plan) {
     if (!text.is_object())
       continue;
     const bool fused = note.kind() == "attention fused";
-    if (note.kind() == "attention kept") {
+    if (note.kind() == "attention kept" || note.kind() == "attention called") {
       Json row = {{"node", note.subject()}};
       row.update(text);
-      result["kept_from_library"].push_back(std::move(row));
+      result[note.kind() == "attention kept" ? "kept_from_library" : "by_library"].push_back(std::move(row));
       continue;
     }
     Json row = fused ? Json{{"nodes", Json::array()}, {"softmax", note.subject()}} : Json{{"node", note.subject()}};
@@ -30,6 +31,13 @@ Json attentionJson(const plan::Plan &plan) {
            : note.kind() == "attention missed" ? "near_misses"
                                                : "weights_elided"]
         .push_back(std::move(row));
+  }
+  if (result.contains("by_library")) {
+    int64_t without = 0;
+    for (const plan::Entry &entry : plan.entries())
+      for (const plan::Instruction &instruction : entry.instructions())
+        without += instruction.has_attention() && instruction.attention().kernels_size() == 0;
+    result["calls_without_kernels"] = without;
   }
   return result;
 }
@@ -79,6 +87,21 @@ std::string attentionText(const plan::Plan &plan) {
     for (const Json &row : missed)
       table.add({"  " + row.value("node", std::string()), row.value("reason", std::string()), in(row)});
     text += table.text();
+  }
+  if (attention.contains("by_library")) {
+    std::map<std::pair<std::string, std::string>, int64_t> counts; // by reason and part
+    for (const Json &row : attention["by_library"])
+      counts[{row.value("reason", std::string()), row.value("what", std::string())}] +=
+          static_cast<int64_t>(row.value("in", Json::array()).size());
+    text += "  by cuDNN:\n";
+    Table table("<><", {"  what", "calls", "reason"});
+    for (const auto &[key, count] : counts)
+      table.add({"  " + key.second, std::to_string(count), key.first});
+    text += table.text();
+    const int64_t without = number(attention, "calls_without_kernels");
+    text += without ? fmt::format("  {} call{} no kernels in the plan: a machine without cuDNN does not run it\n",
+                                  without, without == 1 ? " has" : "s have")
+                    : "  a machine without cuDNN runs the plan's kernels in their place\n";
   }
   if (attention.contains("kept_from_library")) {
     text += "  left to kernels by compiler.attention_calls:\n";

@@ -19,11 +19,28 @@ namespace tcc::target::cuda {
 /// CUDA 12 read, or the first that has the architecture (PTX ISA, "Release Notes"). PTX of an architecture also runs on
 /// later ones, whose driver compiles it.
 struct Architecture {
+  /// A value of compiler.attention_calls that "auto" stands for, and why.
+  struct AttentionCalls {
+    std::string_view value, evidence;
+  };
+
   std::string_view name; ///< as LLVM and ptxas spell it
   int ptx;               ///< 80: version 8.0
+  AttentionCalls attention, biasedAttention;
 };
+
+/// What "auto" leaves to cuDNN: what cards of the architecture have shown to be faster
+/// (docs/measurements/device-runs.md). Epilogues have one default on all architectures, "exact"
+/// (support/recipe/Keys.cpp): on an H100 "gelu" and "all" took 1.4 and 1.2 ms more than "bias" in a step of GPT-2
+/// of 18.8 ms; the others are not measured.
+inline constexpr Architecture::AttentionCalls kAttentionNotMeasured{"none", "not measured"};
 inline constexpr std::array<Architecture, 6> kArchitectures = {
-    {{"sm_80", 80}, {"sm_86", 80}, {"sm_89", 80}, {"sm_90", 80}, {"sm_100", 87}, {"sm_120", 87}}};
+    {{"sm_80", 80, kAttentionNotMeasured, kAttentionNotMeasured},
+     {"sm_86", 80, kAttentionNotMeasured, kAttentionNotMeasured},
+     {"sm_89", 80, kAttentionNotMeasured, kAttentionNotMeasured},
+     {"sm_90", 80, {"both", "H100: GPT-2 124M, 64 × 1024, 130.7 ms in place of 139.3"}, kAttentionNotMeasured},
+     {"sm_100", 87, kAttentionNotMeasured, kAttentionNotMeasured},
+     {"sm_120", 87, kAttentionNotMeasured, kAttentionNotMeasured}}};
 
 struct CudaModel {
   /// Blocks of four warps; 2048 of them occupy the 132 processors of an H200, which hold 64 warps each.
@@ -50,6 +67,10 @@ struct CudaModel {
   uint64_t slackShare = 8, leastSlackBytes = uint64_t(64) << 10, mostSlackBytes = uint64_t(1) << 20;
   /// Most bytes of score gradients that the library's gradient of attention may store.
   int64_t mostScoreBytes = int64_t(4) << 30;
+  /// Without a memory budget, "auto" leaves attention to the library only if its scratch raises the peak of memory by
+  /// no more than this share, or than these bytes, which matter on no card. The library's attention gained 3 to 6 % of
+  /// a step; an eighth of the memory less for the batch would cost more.
+  uint64_t raiseShare = 8, harmlessRaiseBytes = uint64_t(256) << 20;
   /// A nominal card, by which recomputation and order are decided: the bandwidth of an H100 and the arithmetic rate
   /// that generated kernels reach on it. All architectures share these rates, so that plans differ in code alone.
   CostModel nominal{.callFlopsPerNs = 60000,
@@ -63,6 +84,8 @@ struct CudaModel {
   /// attention on tiles. f32 factors rounded to TF32 have half the rate; attention in f32, with three such products for
   /// one, a sixth.
   double narrowFlopsPerNs = 600000, narrowConvolutionFlopsPerNs = 100000, tileFlopsPerNs = 150000;
+  /// The same for attention by cuDNN, forward and gradient together.
+  double attentionCallFlopsPerNs = 190000;
 };
 
 /// The code model of an architecture.

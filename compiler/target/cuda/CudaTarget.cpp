@@ -224,6 +224,8 @@ public:
   const Capabilities &capabilities() const override { return able; }
   const CostModel &costs() const override { return model.nominal; }
   double flopsPerNs(mlir::Operation *op, bool isCall) const override {
+    if (isCall && attends(op))
+      return model.attentionCallFlopsPerNs;
     if (isCall) {
       const mlir::Type factor = mlir::getElementTypeOrSelf(op->getOperand(0).getType());
       auto module = op->getParentOfType<mlir::ModuleOp>();
@@ -293,9 +295,10 @@ public:
     case Stage::Composites:
       // The forward call decides which statistics a generated gradient reads.
       if (wishes.libraryKernels && wishes.attentionCalls != "none") {
-        train::CallAttentionPassOptions call;
-        call.gradients = wishes.attentionCalls == "both";
-        passes.addPass(train::createCallAttentionPass(call));
+        const Architecture::AttentionCalls &plain = architecture.attention, &biased = architecture.biasedAttention;
+        passes.addPass(train::createCallAttentionPass({wishes.attentionCalls, std::string(plain.value),
+                                                       std::string(plain.evidence), std::string(biased.value),
+                                                       std::string(biased.evidence)}));
       }
       return;
     case Stage::Layouts:
@@ -317,11 +320,20 @@ public:
       // The buffers of kernels that share a launch live at the same time.
       if (wishes.overlap)
         passes.addNestedPass<mlir::func::FuncOp>(train::createJoinKernelsPass());
+      if (wishes.libraryKernels && wishes.attentionCalls == "auto" && !wishes.budget)
+        passes.addPass(train::createWeighCallsPass({model.raiseShare, model.harmlessRaiseBytes}));
       return;
     }
   }
 
 private:
+  /// True for a call of attention, or a region around one.
+  static bool attends(mlir::Operation *op) {
+    if (auto region = mlir::dyn_cast<train::FusedOp>(op))
+      op = region.getLoopKernel().getOperation();
+    return mlir::isa_and_nonnull<train::AttentionCallOp, train::AttentionGradCallOp>(op);
+  }
+
   /// The types that warps multiply in attention or its gradient.
   static train::TileNumbers tileNumbers(mlir::Operation *op) {
     if (auto forward = mlir::dyn_cast<train::AttentionOp>(op))

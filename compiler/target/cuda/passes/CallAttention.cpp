@@ -28,35 +28,57 @@ namespace tcc::train {
 namespace {
 constexpr double kExcludedBias = -32768;
 
-/// Reasons why attention, or its gradient alone, stays a kernel; for the report.
+/// What becomes a call and what stays a kernel, with the reasons; for the report.
 struct CallReport {
   struct Line {
+    llvm::StringRef kind; ///< of the note
     std::string node, what, reason;
     llvm::json::Array entries;
   };
   std::vector<Line> lines;
 
-  void add(Operation *op, llvm::StringRef what, const std::string &reason) {
-    const std::string node = nodeName(op->getLoc()).str();
-    auto found = llvm::find_if(
-        lines, [&](const Line &line) { return line.node == node && line.what == what && line.reason == reason; });
-    if (found == lines.end())
-      found = lines.insert(lines.end(), {node, what.str(), reason, {}});
-    found->entries.push_back(op->getParentOfType<func::FuncOp>().getName());
+  void kept(Operation *op, llvm::StringRef what, const std::string &reason) { add("attention kept", op, what, reason); }
+  void called(Operation *op, llvm::StringRef what, const std::string &reason) {
+    add("attention called", op, what, reason);
   }
   void write(ModuleOp module) {
     for (Line &line : lines)
-      addNote(module, "attention kept", line.node,
+      addNote(module, line.kind, line.node,
               llvm::formatv("{0}", llvm::json::Value(llvm::json::Object{
                                        {"what", line.what}, {"reason", line.reason}, {"in", std::move(line.entries)}}))
                   .str());
+  }
+
+private:
+  void add(llvm::StringRef kind, Operation *op, llvm::StringRef what, const std::string &reason) {
+    const std::string node = nodeName(op->getLoc()).str();
+    auto found = llvm::find_if(lines, [&](const Line &line) {
+      return line.kind == kind && line.node == node && line.what == what && line.reason == reason;
+    });
+    if (found == lines.end())
+      found = lines.insert(lines.end(), {kind, node, what.str(), reason, {}});
+    found->entries.push_back(op->getParentOfType<func::FuncOp>().getName());
+  }
+};
+
+/// What is called of an attention, and why.
+struct Wish {
+  bool forward = false, gradient = false;
+  std::string reason;
+
+  /// `value`: none, forward or both.
+  static Wish of(llvm::StringRef value, std::string reason) {
+    return {value != "none", value == "both", std::move(reason)};
   }
 };
 
 class CallBuilder {
 public:
-  CallBuilder(const target::Target &target, bool gradients, CallReport &report)
-      : target(target), gradients(gradients), report(report) {}
+  /// `calls`: compiler.attention_calls; by default `plain` attention, and attention `withBias`, become what they say.
+  CallBuilder(const target::Target &target, llvm::StringRef calls, Wish plain, Wish withBias, CallReport &report)
+      : target(target), calls(calls), plain(std::move(plain)), withBias(std::move(withBias)), report(report) {}
+
+  bool chosenByDefault = false; ///< a call was
 
   void replace(AttentionOp op) {
     std::vector<AttentionGradOp> grads;
@@ -65,7 +87,10 @@ public:
     if (objection.empty() && !findGradients(op, grads))
       objection = "something else than its gradient reads the logarithms of its rows' sums";
     if (!objection.empty())
-      return report.add(op, "attention", objection);
+      return report.kept(op, "attention", objection);
+    const Wish wish = wishFor(op);
+    if (!wish.forward)
+      return report.kept(op, "attention", wish.reason);
     OpBuilder builder(op);
     std::vector<Operation *> made;
     const Value bias = writeBias(builder, op, made);
@@ -75,12 +100,14 @@ public:
     made.push_back(call);
     if (!target.call(call)) {
       erase(made);
-      return report.add(op, "attention", "cuDNN has no engine for its sizes");
+      return report.kept(op, "attention", "cuDNN has no engine for its sizes");
     }
+    report.called(op, "attention", wish.reason);
+    chosenByDefault |= calls == kByDefault;
     op.getOutput().replaceAllUsesWith(call.getOutput());
     op.getLogsumexp().replaceAllUsesWith(call.getLogsumexp());
     for (AttentionGradOp grad : grads)
-      if (!gradients || !replaceGradient(grad, call))
+      if (!wish.gradient || !replaceGradient(grad, call, wish.reason))
         readCall(grad, bias);
     op->erase();
   }
@@ -89,6 +116,15 @@ private:
   static void erase(llvm::ArrayRef<Operation *> made) {
     for (Operation *op : llvm::reverse(made))
       op->erase();
+  }
+
+  static constexpr llvm::StringLiteral kByDefault = "auto";
+
+  Wish wishFor(AttentionOp op) const {
+    if (calls != kByDefault)
+      return Wish::of(calls, ("compiler.attention_calls is " + calls).str());
+    const bool biased = op.getBias() || op.getMask() || attentionShapeOf(op).isShifted();
+    return biased ? withBias : plain;
   }
 
   template <typename OpTy> std::string objectionTo(OpTy op) const {
@@ -158,12 +194,12 @@ private:
 
   /// False if the target has no call for the gradient, or if the bias gradient is read in a form that the library does
   /// not compute.
-  bool replaceGradient(AttentionGradOp grad, AttentionCallOp call) {
+  bool replaceGradient(AttentionGradOp grad, AttentionCallOp call, const std::string &reason) {
     const Value bias = call.getBias();
     llvm::SmallVector<ReduceOp> sums;
     const bool biasGrad = !grad.getBiasGrad().empty() && !grad.getBiasGrad()[0].use_empty();
     if (biasGrad && !findSums(grad.getBiasGrad()[0], bias, sums)) {
-      report.add(grad, "gradient", "its bias's gradient is read before it is summed to the bias's shape");
+      report.kept(grad, "gradient", "its bias's gradient is read before it is summed to the bias's shape");
       return false;
     }
     OpBuilder builder(grad);
@@ -176,10 +212,11 @@ private:
         call.getLogsumexp(), grad.getOutputGrad(), bias, grad.getScaleAttr(), call.getCausalAttr());
     if (!target.call(made)) {
       made->erase();
-      report.add(grad, "gradient",
-                 "cuDNN has no engine that repeats its bits for these sizes, or takes too much memory");
+      report.kept(grad, "gradient",
+                  "cuDNN has no engine that repeats its bits for these sizes, or takes too much memory");
       return false;
     }
+    report.called(grad, "gradient", reason);
     grad.getQueryGrad().replaceAllUsesWith(made.getQueryGrad());
     grad.getKeyGrad().replaceAllUsesWith(made.getKeyGrad());
     grad.getValueGrad().replaceAllUsesWith(made.getValueGrad());
@@ -230,7 +267,8 @@ private:
   }
 
   const target::Target &target;
-  bool gradients;
+  llvm::StringRef calls;
+  Wish plain, withBias;
   CallReport &report;
 };
 
@@ -239,14 +277,27 @@ struct CallAttention : impl::CallAttentionPassBase<CallAttention> {
 
   void runOnOperation() override {
     CallReport report;
+    auto refusal = getOperation()->getAttrOfType<StringAttr>(names::kCallsRefused);
+    auto byDefault = [&](StringRef value, StringRef why, StringRef form) {
+      const target::Target *target = target::targetOf(getOperation());
+      if (refusal)
+        return Wish::of("none", refusal.str());
+      return Wish::of(value,
+                      llvm::formatv("the default{0} for {1}: {2}", form, target ? target->name() : "", why).str());
+    };
+    bool chosenByDefault = false;
     for (auto function : getOperation().getOps<func::FuncOp>()) {
       const target::Target *target = target::targetOf(function);
       if (!function->hasAttr(names::kEntry) || !target)
         continue;
-      CallBuilder builder(*target, gradients, report);
+      CallBuilder builder(*target, calls, byDefault(plain, plainWhy, ""),
+                          byDefault(biased, biasedWhy, " with a bias or mask"), report);
       for (auto op : llvm::make_early_inc_range(function.getOps<AttentionOp>()))
         builder.replace(op);
+      chosenByDefault |= builder.chosenByDefault;
     }
+    if (chosenByDefault)
+      getOperation()->setAttr(names::kCallsByDefault, UnitAttr::get(&getContext()));
     report.write(getOperation());
   }
 };

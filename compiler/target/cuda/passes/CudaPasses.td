@@ -8,9 +8,13 @@ def CallAttentionPass : Pass<"call-attention", "::mlir::ModuleOp"> {
   let summary = "Replace attention by the library's, where the target has a call";
   let description = [{
     train.attention without soft cap and dropout becomes train.attention_call if the target has a call for it. The call keeps
-    one number a row for the gradient, so the pass decides for attention and its gradients together. Without `gradients`
-    the gradient stays a generated kernel, which reads logsumexp without its rounding error; with it the gradient
+    one number a row for the gradient, so the pass decides for attention and its gradients together. With `calls` =
+    "forward" the gradient stays a generated kernel, which reads logsumexp without its rounding error; with "both" the gradient
     becomes the library's too, if the target has a call for it. If an op other than a gradient reads the rounding error,
+    attention stays as it is.
+
+    With `calls` = "auto" the target's default decides (`plain`), another one for attention with a bias or a mask (`biased`). Such a
+    choice may be refused later (`train.calls_refused` on the module, with the reason): the pass runs again, and all
     attention stays as it is.
 
     A bias and a mask become one bias of the operands' type, for every query and key; a generated gradient reads that
@@ -24,20 +28,25 @@ def CallAttentionPass : Pass<"call-attention", "::mlir::ModuleOp"> {
     // becomes
     %o, %l = train.attention_call %q, %k, %v {scale = 0.25, causal = true}
     %dq, %dk, %dv = train.attention_grad %q, %k, %v, %o, %l, %do {scale = 0.25, causal = true}
-    // with gradients = true
+    // with calls = "both"
     %dq, %dk, %dv = train.attention_grad_call %q, %k, %v, %o, %l, %do {scale = 0.25, causal = true}
 
     %o, %l, %rest = train.attention %q, %k, %v, %bias {scale = 0.25, train.rows_keep_keys} // f32
     %dq, %dk, %dv, %ds = train.attention_grad %q, %k, %v, %bias, %o, %l, %rest, %do {scale = 0.25, train.rows_keep_keys}
     %db = train.reduce sum %ds [0] : tensor<8x12x64x64xf32> -> tensor<1x12x64x64xf32>
-    // with gradients = true becomes
+    // with calls = "both" becomes
     %b = train.cast %bias : tensor<1x12x64x64xf32> -> tensor<1x12x64x64xbf16>
     %o, %l = train.attention_call %q, %k, %v, %b {scale = 0.25}
     %dq, %dk, %dv, %g = train.attention_grad_call %q, %k, %v, %o, %l, %do, %b {scale = 0.25}
     %db = train.cast %g : tensor<1x12x64x64xbf16> -> tensor<1x12x64x64xf32>
     ```
   }];
-  let options = [Option<"gradients", "gradients", "bool", "false", "replace gradients, too">];
+  let options = [
+    Option<"calls", "calls", "std::string", "\"forward\"", "compiler.attention_calls: auto, forward or both">,
+    Option<"plain", "plain", "std::string", "\"none\"", "what auto stands for without a bias: none, forward or both">,
+    Option<"plainWhy", "plain-why", "std::string", "\"\"", "the reason">,
+    Option<"biased", "biased", "std::string", "\"none\"", "the same with a bias or mask">,
+    Option<"biasedWhy", "biased-why", "std::string", "\"\"", "the reason">];
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
@@ -124,6 +133,18 @@ def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::func::FuncOp"> {
     differ.
   }];
   let options = [Option<"level", "level", "std::string", "\"all\"", "exact: biases that keep their bits; bias: all biases; gelu: also gelu and its gradient; all: also sums for biases' gradients beside weight gradients">];
+}
+
+def WeighCallsPass : Pass<"weigh-calls", "::mlir::ModuleOp"> {
+  let summary = "Refuse calls of attention, chosen by default, whose scratch would need much more memory";
+  let description = [{
+    The library's gradient of attention stores the scores' gradients in scratch. If that raises the peak of live bytes
+    by more than a share of all memory, the pass sets `train.calls_refused` on the module: the compile then begins again
+    where the calls were chosen. It changes nothing else. With a memory budget the budget decides.
+  }];
+  let options = [
+    Option<"raiseShare", "raise-share", "uint64_t", "8", "memory may grow by one part of so many">,
+    Option<"harmlessBytes", "harmless", "uint64_t", "268435456", "so many bytes more are no objection">];
 }
 
 def JoinKernelsPass : Pass<"join-kernels", "::mlir::func::FuncOp"> {
