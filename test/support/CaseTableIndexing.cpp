@@ -49,8 +49,9 @@ void addScatters(std::vector<Case> &cases) {
                        true,
                        8});
   }
-  // So many rows that a warp of a card owns several, and more indices to search than a warp has threads. Rows repeat; in
-  // the second list a third of the updates has row 0, where an index below the first row is clamped, in the third all.
+  // So many rows that a warp of a card owns several, and more indices to search than a warp has threads. Rows repeat;
+  // in the second list a third of the updates has row 0, where indices below the first row are clamped, in the third
+  // all have one row.
   struct Rows {
     const char *name, *count;
     double least, most;
@@ -63,13 +64,15 @@ void addScatters(std::vector<Case> &cases) {
       for (const std::string columns : {"3", "40"}) {
         const bool flat = op == "scatter_add"; // the indices of scatter_add are a one-dimensional list
         const std::string element = columns == "3" ? "bf16" : "f32", count = rows.count;
-        std::string whole = scatterTensor("9001x" + columns, element), part = scatterTensor(count + "x" + columns, element);
+        std::string whole = scatterTensor("9001x" + columns, element);
+        std::string part = scatterTensor(count + "x" + columns, element);
         std::string at = scatterTensor(flat ? count : count + "x1", "i64");
         std::string name = op + "_" + rows.name + "_rows_" + columns;
         std::replace(name.begin(), name.end(), ' ', '_');
         cases.push_back({flat ? name + "_listed" : name,
                          "(%x: " + whole + ", %i: " + at + ", %u: " + part + ") -> " + whole,
-                         "%r = train." + op + " %x, %i, %u axis = 0 : (" + whole + ", " + at + ", " + part + ") -> " + whole,
+                         "%r = train." + op + " %x, %i, %u axis = 0 : (" + whole + ", " + at + ", " + part + ") -> " +
+                             whole,
                          Types::None,
                          {{-2, 2}, {rows.least, rows.most}, {-2, 2}},
                          "%r",

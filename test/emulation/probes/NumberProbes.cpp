@@ -72,8 +72,8 @@ PROBE(PowersOfTwoAreNear, "PTX ISA: ex2 (.approx.ftz)") {
 PROBE(ReciprocalsAreNear, "PTX ISA: rcp (.approx.ftz)") {
   // Counts in %r0 the mantissas whose approximation is more than one unit in the last place away from the nearest.
   EXPECT(p.compute("mov.b32 %r2, 0x3f800000; mov.b32 %r0, 0;\n"
-                   "again: rcp.approx.ftz.f32 %r3, %r2; rcp.rn.f32 %r4, %r2; sub.s32 %r5, %r3, %r4; add.s32 %r5, %r5, 1;\n"
-                   "setp.gt.u32 %p1, %r5, 2; selp.b32 %r7, 1, 0, %p1; add.s32 %r0, %r0, %r7; add.s32 %r2, %r2, 1;\n"
+                   "again: rcp.approx.ftz.f32 %r3, %r2; rcp.rn.f32 %r4, %r2; sub.s32 %r5, %r3, %r4;\n"
+                   "add.s32 %r5, %r5, 1; setp.gt.u32 %p1, %r5, 2; selp.b32 %r7, 1, 0, %p1; add.s32 %r0, %r0, %r7; add.s32 %r2, %r2, 1;\n"
                    "setp.lt.u32 %p2, %r2, 0x40000000; @%p2 bra again;",
                    0) == 0);
   auto reciprocal = [&](float x) { return uint32_t(p.compute("rcp.approx.ftz.f32 %r0, %r1;", bits(x))); };

@@ -138,8 +138,8 @@ void Emitter::testProperty() {
   refuse("this property is not emulated");
 }
 
-/// ex2.approx.ftz, which attention on tiles and functions of 16-bit results use. PTX bounds its error by 2 ulp (PTX ISA,
-/// ex2); here the result is the nearest number.
+/// ex2.approx.ftz, which attention on tiles and functions of 16-bit results use. PTX bounds its error by 2 ulp (PTX
+/// ISA, ex2); here the result is the nearest number.
 void Emitter::powerOfTwo() {
   expectOperands(2);
   ScalarType t = type();
