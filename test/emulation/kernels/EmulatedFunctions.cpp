@@ -38,6 +38,8 @@ EmulatedFunctions::EmulatedFunctions(emulation::MachineOptions options, const st
 
 bool EmulatedFunctions::load(std::string text) {
   code = std::move(text);
+  if (rewrite)
+    rewrite(code);
   auto loaded = emulation::Program::load(code, machine.options.checked, machine.memory());
   EXPECT_TRUE(bool(loaded)) << loaded.message();
   if (loaded)

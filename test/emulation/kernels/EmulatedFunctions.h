@@ -18,6 +18,8 @@ public:
   /// If set, changes the pointers of each kernel before it runs. A fault is then expected, and is stored in `found`.
   std::function<void(std::vector<uint64_t> &pointers)> tamper;
   std::optional<emulation::Fault> found;
+  /// If set, changes the text of all kernels before it is loaded.
+  std::function<void(std::string &text)> rewrite;
   /// Adds the following launches to the record under this name; empty: stops recording.
   void recordAs(std::string name) { recorded = std::move(name); }
 

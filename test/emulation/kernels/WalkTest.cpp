@@ -240,6 +240,34 @@ TEST_P(Walks, AddRowsInOrder) {
           << "part " << part << ", column " << column;
 }
 
+/// A block's warps meet twice for each sum of a row: before they read it, and before the next sum or row overwrites it.
+TEST(WalkFaults, AMissingBarrierIsFound) {
+  const test::Case block = Walk{"of_a_block", {2, 3, 1000}, "f32", kLayerNorm}.of(true, true);
+  auto module = test::parseCase(block, "");
+  ASSERT_TRUE(module);
+  const std::vector<HostTensor> arguments = test::argumentsOf(block, *module->getOps<mlir::func::FuncOp>().begin());
+  constexpr std::string_view kBarrier = "bar.sync";
+  size_t barriers = 1;
+  for (size_t gone = 0; gone < barriers; ++gone) {
+    test::EmulatedFunctions emulated({true, ThreadOrder::Ascending, 1});
+    emulated.add(*module);
+    emulated.rewrite = [&](std::string &text) {
+      barriers = 0;
+      for (size_t at = text.find(kBarrier); at != std::string::npos; at = text.find(kBarrier, at + 1))
+        if (barriers++ == gone)
+          text.erase(at, text.find(';', at) + 1 - at);
+    };
+    ASSERT_TRUE(emulated.compile());
+    emulated.tamper = [](std::vector<uint64_t> &) {};
+    emulated.run(*module, arguments);
+    ASSERT_TRUE(emulated.found) << "without barrier " << gone;
+    // Without the first one a warp reads what the other has not written yet.
+    EXPECT_EQ(emulated.found->kind, gone == 0 ? emulation::FaultKind::UninitialisedRead : emulation::FaultKind::Race)
+        << emulated.found->message();
+  }
+  EXPECT_EQ(barriers, 4u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ops, Walks,
                          testing::Values(Walk{"of_a_warp", {3, 7, 96}, "bf16", kLayerNorm},         //
                                          Walk{"of_gpt2", {2, 11, 768}, "bf16", kLayerNorm},         //
