@@ -14,7 +14,7 @@ import test_fuse_updates
 from common import EndToEnd, metrics
 
 SLICE = 65536                            # bytes: 48 rows of 320 f32, or 32 rows of 512; the last slices are shorter
-ADAMW, MOMENTUM = (test_fuse_updates.OPTIMIZERS[kind] for kind in ("adamw", "momentum"))
+ADAMW, MOMENTUM, EIGHTHS = (test_fuse_updates.OPTIMIZERS[kind] for kind in ("adamw", "momentum", "eighths"))
 SIZES = 320, 512, 304, 10
 
 
@@ -71,13 +71,13 @@ class Slices(EndToEnd):
 
     def test_every_check_in_every_order(self):
         """Slices use the same scratch memory one after the other, while queued work runs in any legal order."""
-        for words, data in (self.layers(), self.tied()):
+        for number, (words, data) in enumerate((self.layers(), self.layers(text=EIGHTHS), self.tied())):
             plan, report = self.compiled(words)
             self.assertGreater(slices_of(report), 0)
             resident = (report["memory"]["resident_bytes"] + 255) // 256 * 256
             found = set()
             for seed, order in enumerate(("ascending", "descending", "seeded"), 1):
-                run = self.train(plan, data, "--device", "cuda", "--no-release", steps=2, out=f"{data.stem}-{order}",
+                run = self.train(plan, data, "--device", "cuda", "--no-release", steps=2, out=f"{number}-{order}",
                                  env=stand_in(mode="checked", order=order, seed=seed, cleared=resident))
                 self.weights(run)
                 found.add((self.folder / "weights.safetensors").read_bytes())
