@@ -548,7 +548,7 @@ Expected<QuantizedWeights> tcc::runtime::quantizeWeights(const plan::Plan &held,
       auto rounded = roundedFor(plan, index, scale, last.rounded->bytes, tensor.type.dtype(),
                                 found.count(scale) ? found.at(scale) : nullptr);
       if (!rounded)
-        return rounded.status();
+        return rounded.status().withContext(from);
       last.rounded = rounded.take();
     }
     return last.rounded.get();
@@ -576,7 +576,7 @@ Expected<QuantizedWeights> tcc::runtime::quantizeWeights(const plan::Plan &held,
   }
   auto written = writeSafetensors(to, std::move(values));
   if (!written)
-    return written.status().withContext(from);
+    return written.status();
   return done;
 }
 

@@ -328,6 +328,7 @@ class FourBits(EndToEnd):
         self.refuse(1, ["bad.safetensors.*'wte.weight' holds a value that is infinite or NaN"], "trun", "quantize", "plan.tplan", bad, "-o",
                     "x.safetensors")
         self.assertFalse((self.folder / "x.safetensors").exists())
+        self.refuse(1, ["^trun: error: absent/x.safetensors: cannot write"], "trun", "quantize", "plan.tplan", wide, "-o", "absent/x.safetensors")
 
     def test_mistakes(self):
         words = (HERE / "dynamo.onnx", *LOSS, *ADAPTER, "-o", "p.tplan")

@@ -22,6 +22,15 @@ plan::AttentionCall &smallAttention(plan::Plan &plan, int64_t batch, int64_t hea
   return call;
 }
 
+/// Adds a tensor of the call: strides of batch, head, position and feature, in elements.
+void addTensor(plan::AttentionCall &call, uint32_t operand, int64_t offset, std::initializer_list<int64_t> strides) {
+  plan::AttentionCall::Tensor &tensor = *call.add_tensors();
+  tensor.set_operand(operand);
+  tensor.set_offset(offset);
+  for (int64_t stride : strides)
+    tensor.add_strides(stride);
+}
+
 /// The verifier's messages about two results in one buffer: an output of 4 rows of 8 bf16, `rowStep` apart, and
 /// logsumexp, 4 f32 from `offset` on, `step` apart.
 std::string problemsOf(int64_t rowStep, int64_t offset, int64_t step) {
@@ -29,11 +38,7 @@ std::string problemsOf(int64_t rowStep, int64_t offset, int64_t step) {
   plan::AttentionCall &call = smallAttention(plan, 1, 1);
   plan::Instruction &instruction = *plan.mutable_entries(0)->mutable_instructions(3);
   auto add = [&](uint32_t operand, int64_t from, int64_t between) {
-    plan::AttentionCall::Tensor &tensor = *call.add_tensors();
-    tensor.set_operand(operand);
-    tensor.set_offset(from);
-    for (int64_t stride : {int64_t(256), int64_t(256), between, int64_t(1)})
-      tensor.add_strides(stride);
+    addTensor(call, operand, from, {256, 256, between, 1});
   };
   for (int64_t from : {0, 32, 64})
     add(0, from, 8);
@@ -65,11 +70,7 @@ std::string problemsOfBias(int64_t batch, int64_t heads, int64_t row, int64_t of
   plan::AttentionCall &call = smallAttention(plan, 2, 2);
   call.set_bias_batch(batch), call.set_bias_heads(heads), call.set_bias_gradient(gradient);
   auto add = [&](uint32_t operand, int64_t from, std::initializer_list<int64_t> strides) {
-    plan::AttentionCall::Tensor &tensor = *call.add_tensors();
-    tensor.set_operand(operand);
-    tensor.set_offset(from);
-    for (int64_t stride : strides)
-      tensor.add_strides(stride);
+    addTensor(call, operand, from, strides);
   };
   for (int i = 0; i < 3; ++i)
     add(1, 128 * i, {64, 32, 8, 1});
@@ -100,11 +101,7 @@ std::string problemsOfKernel(const std::function<void(plan::AttentionCall &, pla
   plan::AttentionCall &call = smallAttention(plan, 1, 1);
   plan::Instruction &instruction = *plan.mutable_entries(0)->mutable_instructions(3);
   auto add = [&](uint32_t operand, int64_t from, int64_t between) {
-    plan::AttentionCall::Tensor &tensor = *call.add_tensors();
-    tensor.set_operand(operand);
-    tensor.set_offset(from);
-    for (int64_t stride : {int64_t(32), int64_t(32), between, int64_t(1)})
-      tensor.add_strides(stride);
+    addTensor(call, operand, from, {32, 32, between, 1});
   };
   for (int64_t from : {0, 32, 64})
     add(0, from, 8);
@@ -176,11 +173,7 @@ std::string problemsOfGradient(const std::function<void(plan::KernelSignature &,
   plan::Instruction &instruction = *plan.mutable_entries(0)->mutable_instructions(3);
   instruction.mutable_operands()->DeleteSubrange(1, 1); // t is read, z is written
   auto add = [&](uint32_t operand, int64_t from, int64_t between) {
-    plan::AttentionCall::Tensor &tensor = *call.add_tensors();
-    tensor.set_operand(operand);
-    tensor.set_offset(from);
-    for (int64_t stride : {int64_t(32), int64_t(32), between, int64_t(1)})
-      tensor.add_strides(stride);
+    addTensor(call, operand, from, {32, 32, between, 1});
   };
   for (int64_t from : {0, 32, 64, 96})
     add(0, from, 8);
