@@ -15,6 +15,10 @@ built=$((SECONDS - began))
 rm -rf build/tests.xml build/shards
 # To run everything, many cases share a process. Chosen tests have a process for each case, so that -R finds it by name.
 [ $# -gt 0 ] && twice=shard || twice=case
+# Tests share the machine code of equal kernels (test/e2e/common.py).
+TCC_TEST_CACHE=$(mktemp -d)
+export TCC_TEST_CACHE
+trap 'rm -rf "$TCC_TEST_CACHE"' EXIT
 status=0
 ctest --test-dir build -j "$(nproc)" --output-on-failure --output-junit tests.xml --no-tests=error -LE "^$twice\$" "$@" </dev/null || status=$?
 .venv/bin/python tools/summary.py build/tests.xml --set-up "$set_up" --build "$built" || status=1

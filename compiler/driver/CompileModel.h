@@ -63,6 +63,7 @@ struct CompileOptions {
   Profile *profile = nullptr; ///< measures the compile; null: no measurement
   std::optional<Ptxas> ptxas; ///< assembles PTX; none: the card's driver does
   cache::ContentStore *store = nullptr; ///< cache of kernels' code; null: compile everything
+  bool storesPlan = true;               ///< the cache keeps the whole plan, too
 };
 
 /// The values of the graph that the recipe's losses read (`loss.of`), each with the recipe line that names it.

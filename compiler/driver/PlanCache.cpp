@@ -49,7 +49,7 @@ private:
 void addOptions(KeyBuilder &key, const CompileOptions &options) {
   const auto &[modelPath, recipePath, settings, dims, buckets, shapes, dequantize, target, card, precision, maxWorkers,
                entries, embedWeights, libraryKernels, forceF64, budgetBytes, hostBytes, ladder, bounds, variants,
-               sizesOnly, describeOnly, planFolder, dumpFolder, profile, ptxas, store] = options;
+               sizesOnly, describeOnly, planFolder, dumpFolder, profile, ptxas, store, storesPlan] = options;
   key.add(fs::path(modelPath).filename().string());
   key.add(recipePath.empty());
   key.add(settings.size());
@@ -78,7 +78,7 @@ void addOptions(KeyBuilder &key, const CompileOptions &options) {
   key.add(budgetBytes).add(hostBytes).add(ladder).add(bounds).add(variants).add(sizesOnly).add(describeOnly);
   // Not in the key: the plan's folder is part of the paths of external data; the dump folder, the profile and the store
   // change no plan.
-  (void)planFolder, (void)dumpFolder, (void)profile, (void)store;
+  (void)planFolder, (void)dumpFolder, (void)profile, (void)store, (void)storesPlan;
 }
 
 Key filesKey(const Key &model) { return KeyBuilder("external files").add(codeIdentity()).add(model).finish(); }

@@ -14,7 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("TCC_BIN", ROOT / "build" / "bin")).resolve()
 PLUGINS = BIN.parent / "lib" / "tcc"
 ZOO = Path(__file__).resolve().parent / "zoo"
-os.environ["TCC_CACHE_DIR"] = ""         # no cache, so that the compiler is tested and not a cached result
+# Every plan is made anew, so that the compiler is tested and not a cached result. Tests of one run share the machine code of
+# equal kernels, in a folder that tools/test.sh makes; without it nothing is cached.
+os.environ |= {"TCC_CACHE": "kernels", "TCC_CACHE_DIR": os.environ.get("TCC_TEST_CACHE", "")}
 # KEY=VALUE separated by spaces: recipe keys for every compile of the suite, unless the test itself sets them. For example,
 # `TCC_TEST_SETTINGS=compiler.fuse=false` runs the whole suite without fusion (docs/design/testing.md).
 SETTINGS = os.environ.get("TCC_TEST_SETTINGS", "").split()

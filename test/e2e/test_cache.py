@@ -13,6 +13,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 import models
 from common import BIN, EndToEnd, case, compile_words
 
+del os.environ["TCC_CACHE"]
 HIT = r"\(from the cache\)"
 
 
@@ -99,6 +100,24 @@ class Cache(EndToEnd):
         # Another machine level is other code.
         other = "cpu:v4" if self.report(self.folder / "plan.tplan")["target"] == "cpu:v3" else "cpu:v3"
         self.assertNotIn("kernels from the cache", self.counts("--target", other))
+
+    def test_a_cache_of_kernels_makes_every_plan_anew(self):
+        expected = self.fresh()
+        compiled = self.counts("--cache", "kernels")["kernels compiled"]
+        for words, env in ((["--cache", "kernels"], {}), ([], {"TCC_CACHE": "kernels"})):
+            said, plan = self.tcc("--timings", "t.json", *words, env=env)
+            self.assertNotRegex(said, HIT, "a whole plan was kept")
+            self.assertTrue(plan == expected)
+            self.assertEqual(json.loads((self.folder / "t.json").read_text())["profile"]["counts"], {"kernels from the cache": compiled})
+        # The option has precedence over the variable, --no-cache over both; another word is refused.
+        self.tcc("--cache", "all", env={"TCC_CACHE": "none"})
+        self.assertRegex(self.tcc(env={"TCC_CACHE": "all"})[0], HIT)
+        for words in (["--cache", "none"], ["--cache", "all", "--no-cache"]):
+            self.assertNotRegex(self.tcc(*words)[0], HIT)
+        for words, env in ((["--cache", "plans"], {}), ([], {"TCC_CACHE": "plans"})):
+            refused = self.command("tcc", self.model, "--recipe", self.recipe, *words, env=env)
+            self.assertEqual(refused.status, 2, str(refused))
+            self.assertRegex(refused.err, "^error: .*plans.*all.*kernels.*none")
 
     def test_damaged_entries_are_made_again(self):
         _, expected = self.tcc()

@@ -5,6 +5,8 @@ import unittest
 import models
 from common import EndToEnd, case
 
+os.environ["TCC_CACHE"] = "none"                 # the second plan must be compiled, too
+
 SETTINGS = {                                     # settings that may differ between two runs of one plan
     "1 thread": dict(arguments=["--threads", 1]),
     "2 threads": dict(arguments=["--threads", 2]),

@@ -259,7 +259,7 @@ struct MadePlan {
 Expected<MadePlan> compileOne(const CompileOptions &options, const std::string &path) {
   Profile &profile = *options.profile;
   MadePlan made;
-  if (options.store && options.dumpFolder.empty()) {
+  if (options.store && options.storesPlan && options.dumpFolder.empty()) {
     Profile::Span span = profile.phase("look-up");
     made.known.emplace(*options.store, options);
     if (std::optional<cache::CachedPlan> earlier = made.known->find()) {
@@ -470,7 +470,7 @@ int compileCommand(int argc, char **argv) {
   std::string output, entries, timings, budget, deviceMemory, hostMemory, fit, suggestion;
   std::vector<std::string> targets;
   CompileOptions options;
-  std::string cacheFolder, cacheSize;
+  std::string cached = "all", cacheFolder, cacheSize;
   uint64_t cacheBytes = cache::ContentStore::kDefaultCapacityBytes;
   bool quiet = false, noCache = false;
   app.add_option("-o,--output", output, "the plan to write, or a folder for it; default: MODEL.tplan");
@@ -504,7 +504,12 @@ int compileCommand(int argc, char **argv) {
   app.add_option("--dump-phases-to", options.dumpFolder, "write the IR after each phase into this folder");
   app.add_option("--timings", timings, "write the seconds of each phase: as JSON to this file, or with - as a table to "
                                        "standard output");
-  app.add_flag("--no-cache", noCache, "do not read or write the cache");
+  app.add_option("--cache", cached,
+                 "what the cache keeps: all; kernels, their machine code alone, so that every pass runs; none; "
+                 "default: all")
+      ->check(CLI::IsMember({"all", "kernels", "none"}))
+      ->envname("TCC_CACHE");
+  app.add_flag("--no-cache", noCache, "do not read or write the cache, as --cache none");
   app.add_option("--cache-dir", cacheFolder,
                  "folder of the cache; default: $TCC_CACHE_DIR, else $XDG_CACHE_HOME/tcc, else ~/.cache/tcc");
   app.add_option("--cache-size", cacheSize, "largest size of the cache; removes the least recently used entries first; "
@@ -570,9 +575,10 @@ int compileCommand(int argc, char **argv) {
   std::optional<cache::ContentStore> store;
   if (cacheFolder.empty())
     cacheFolder = cache::defaultFolder();
-  if (!noCache && !cacheFolder.empty())
+  if (!noCache && cached != "none" && !cacheFolder.empty())
     store.emplace(cacheFolder, cacheBytes);
   options.store = store ? &*store : nullptr;
+  options.storesPlan = cached == "all";
   int exitStatus = kExitDone;
   for (size_t i = 0; i < plans.size(); ++i) {
     const std::string &path = model.models[i];
