@@ -71,22 +71,15 @@ struct CudaModel {
   /// no more than this share, or than these bytes, which matter on no card. The library's attention gained 3 to 6 % of
   /// a step; an eighth of the memory less for the batch would cost more.
   uint64_t raiseShare = 8, harmlessRaiseBytes = uint64_t(256) << 20;
-  /// A nominal card, by which recomputation and order are decided: the bandwidth of an H100 and the arithmetic rate
-  /// that generated kernels reach on it. All architectures share these rates, so that plans differ in code alone.
-  CostModel nominal{.callFlopsPerNs = 60000,
-                    .kernelFlopsPerNs = 10000,
-                    .bytesPerNs = 2500,
-                    .stateBytesPerNs = 2500,
-                    .launchNs = 2000,
-                    .hostBytesPerNs = 50, // PCIe 5.0, 16 lanes; not measured
+  /// Rates by which recomputation, order and fusion are decided: those of the architecture's record
+  /// (runtime/cuda/cards/Rates.h).
+  CostModel nominal{.hostBytesPerNs = 50, // PCIe 5.0, 16 lanes; not measured
                     .recomputeTime = 0};  // no recomputation without a budget: time on a card matters more than memory
-  /// Rates measured on an H200 (docs/measurements/device-runs.md): products and convolutions of 16-bit factors,
-  /// attention on tiles. f32 factors rounded to TF32 have half the rate; attention in f32, with three such products for
-  /// one, a sixth.
-  double narrowFlopsPerNs = 600000, narrowConvolutionFlopsPerNs = 100000, tileFlopsPerNs = 150000;
-  /// The same for attention by cuDNN, forward and gradient together.
-  double attentionCallFlopsPerNs = 190000;
+  double narrowFlopsPerNs = 0, narrowConvolutionFlopsPerNs = 0, tileFlopsPerNs = 0, attentionCallFlopsPerNs = 0;
 };
+
+/// The model with an architecture's rates.
+CudaModel modelOf(const Architecture &architecture);
 
 /// The code model of an architecture.
 CodeModel codeOf(const Architecture &architecture, const CudaModel &model);

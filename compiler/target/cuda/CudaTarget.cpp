@@ -6,6 +6,7 @@
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/target/Target.h"
 #include "compiler/target/cuda/passes/CudaPasses.h"
+#include "runtime/cuda/cards/Rates.h"
 #include "runtime/plan/AttentionLayout.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/KernelAbi.h"
@@ -23,6 +24,20 @@
 namespace tcc::target::cuda {
 
 static_assert(plan::kWarpThreads == train::kGroupThreads, "a warp is a lane group");
+
+CudaModel modelOf(const Architecture &architecture) {
+  const nvidia::Rates rates = nvidia::ratesOf(architecture.name);
+  CudaModel model;
+  model.nominal.callFlopsPerNs = rates.call / nvidia::kPerNs;
+  model.nominal.kernelFlopsPerNs = rates.kernel / nvidia::kPerNs;
+  model.nominal.bytesPerNs = model.nominal.stateBytesPerNs = rates.memory / nvidia::kPerNs;
+  model.nominal.launchNs = rates.launchNs;
+  model.narrowFlopsPerNs = rates.narrowProduct / nvidia::kPerNs;
+  model.narrowConvolutionFlopsPerNs = rates.narrowConvolution / nvidia::kPerNs;
+  model.tileFlopsPerNs = rates.tiles / nvidia::kPerNs;
+  model.attentionCallFlopsPerNs = rates.attentionCall / nvidia::kPerNs;
+  return model;
+}
 
 CodeModel codeOf(const Architecture &architecture, const CudaModel &model) {
   CodeModel code;
@@ -414,7 +429,7 @@ TargetKind cudaKind() {
   kind.create = [](const std::string &name) -> std::unique_ptr<const Target> {
     for (const Architecture &architecture : kArchitectures)
       if (name == levelOf(architecture))
-        return std::make_unique<CudaTarget>(name, architecture, CudaModel());
+        return std::make_unique<CudaTarget>(name, architecture, modelOf(architecture));
     return nullptr;
   };
   return kind;
