@@ -223,14 +223,24 @@ class Cuda(EndToEnd):
         self.assertLessEqual(card["best_seconds_on_tensor_cores"], card["best_seconds"])
         text = self.succeed("tcc", "report", plan).out
         self.assertIn("H200 SXM (sm_90): one update takes at least", text)
+        self.assertRegex(text, r"\n  expected: [\d.]+ ms by rates that an H100 and an H200 have shown.*\n    by kind, in ms: ")
         usual, _ = self.ptx("nano-gpt", "sm_90")
-        card = self.report(usual)["card"]
+        usual = self.report(usual)
+        card = usual["card"]
         self.assertEqual((card["name"], card["named"]), ("h100", False))
         self.assertEqual([], card["floor"])
         recurrent, _ = self.ptx("lstm-lm", "sm_90", plan="lstm.tplan")
         self.assertEqual({"recurrent", "recurrent_grad"}, {kernel["loops"] for kernel in self.report(recurrent)["card"]["floor"]})
         slower, _ = self.ptx("nano-gpt", "sm_80", "--device-memory", "a100-40gb")
-        self.assertGreater(self.report(slower)["card"]["best_seconds"], card["best_seconds"])
+        report = self.report(slower)
+        self.assertGreater(report["card"]["best_seconds"], card["best_seconds"])
+        # The expected time is above the bound, and says that no A100 was measured. Decisions rest on rates of the architecture.
+        for one, measured in ((report["card"], False), (card, True)):
+            self.assertGreater(one["expected_seconds"], one["best_seconds"])
+            self.assertEqual(one["rates_measured"], measured)
+            self.assertLessEqual({"products", "rows", "loss", "optimizer", "launches"}, set(one["expected_classes"]))
+        self.assertIn("no card of sm_80 has been measured", self.succeed("tcc", "report", slower).out)
+        self.assertGreater(report["recompute"]["cost_ns"], usual["recompute"]["cost_ns"])
 
     def test_messages(self):
         model, recipe, _, _ = case("mlp")

@@ -42,6 +42,17 @@ class CardProfile(EndToEnd):
         self.assertAlmostEqual(profile["at_roofline_share"], near / profile["step_seconds"], places=9)
         self.assertAlmostEqual(profile["roofline_seconds"], sum(min(k["seconds"], k["roofline_seconds"]) for k in kernels), places=12)
 
+        # Classes divide the step, and their expected time is the report's.
+        classes = profile["classes"]
+        self.assertEqual(sum(c["launches"] for c in classes), report["card"]["launches"])
+        self.assertAlmostEqual(sum(c["seconds"] for c in classes), sum(k["seconds"] for k in kernels), places=9)
+        expected = sum(c["expected_seconds"] for c in classes)
+        self.assertAlmostEqual(expected / report["card"]["expected_seconds"], 1, places=6)
+        self.assertAlmostEqual(sum(k["expected_seconds"] for k in kernels) / expected, 1, places=6)
+        self.assertGreater(expected, report["card"]["best_seconds"])
+        self.assertLessEqual({"products", "optimizer", "loss"}, {c["class"] for c in classes})
+        self.assertTrue(profile["rates_measured"])
+
         text = self.profile(plan, "--all")
         for words in ("roofline, by data sheet: H200 SXM, for which the plan was made", "least ms", "launches; by the data sheet they take at least",
                       "in kernels that take at most 1.5 times their least time", "on Emulated sm_90"):
@@ -49,6 +60,10 @@ class CardProfile(EndToEnd):
         table = text.split("\n\n")[1].splitlines()
         self.assertEqual(len(table), len(kernels) + 2)
         self.assertLessEqual(max(map(len, table)), LINE)
+        kinds = text.split("\n\n")[2].splitlines()
+        self.assertEqual(kinds[0].split()[:3], ["kind", "launches", "ms"])
+        self.assertEqual(len(kinds), 1 + len(classes) + 2)
+        self.assertIn("by rates that an H100 and an H200 have shown", kinds[-1])
         self.assertIsNone(json.loads(self.profile(plan, "--json", "--no-roofline"))["roofline"])
 
 

@@ -10,6 +10,7 @@
 #include "compiler/emit/Lives.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/state/HostMemory.h"
+#include "tools/common/KernelWork.h"
 #include "tools/common/TextTable.h"
 
 #include <cstdint>
@@ -148,6 +149,7 @@ struct Report {
   std::map<std::string, uint64_t> calls; ///< how often each program of `counted` runs
   Recomputation recomputation;    ///< in the programs of `counted`
   Offload offload;                ///< likewise
+  KernelWorks kernelWorks;        ///< of kernels for a card; empty where only the plan is known, without its file
 
   /// The program with the largest peak (the first of equals); null for a plan without entries.
   const ProgramMemory *largest() const;

@@ -1,6 +1,7 @@
-//===- ReportCard.cpp - the least time of a step on a CUDA card -----------===//
+//===- ReportCard.cpp - the time of a step on a CUDA card -----------------===//
 //
-// Sums the roofline times of all instructions (Cards.h), which run one after another.
+// Sums the roofline times (Cards.h) and the expected times (ExpectedTime.h) of all instructions, which run one after
+// another.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/ReportSections.h"
@@ -9,6 +10,7 @@
 #include "runtime/plan/VirtualRanks.h"
 #include "support/PlanNames.h"
 #include "tools/common/Cards.h"
+#include "tools/common/ExpectedTime.h"
 #include "tools/common/InstructionText.h"
 #include "tools/common/TextTable.h"
 
@@ -42,6 +44,8 @@ struct Estimate {
   double tensorSeconds = 0; ///< at the rate of the plan's products on tensor cores
   double memorySeconds = 0; ///< of `seconds`, where bytes decide
   double librarySeconds = 0; ///< of `seconds`, calls of libraries
+  ExpectedTime expected;
+  bool measured = false; ///< the rates of the expected time, on cards of the architecture
   std::vector<FloorKernel> floor;
 };
 
@@ -53,6 +57,8 @@ std::optional<Estimate> estimate(const Report &report) {
   Estimate result;
   result.card = chosen.card;
   result.named = chosen.from == ChosenCard::From::Plan;
+  const nvidia::Rates rates = nvidia::ratesOf(result.card->architecture);
+  result.measured = rates.measured;
   const plan::DType products = plan.precision() == "bf16"  ? plan::BF16
                                : plan.precision() == "f16" ? plan::F16
                                                            : plan::F32;
@@ -73,6 +79,9 @@ std::optional<Estimate> estimate(const Report &report) {
         const LeastTime least = leastTime(*result.card, instruction);
         const double seconds = double(calls) * least.seconds();
         const uint64_t launches = calls * uint64_t(plan::launchesOf(instruction));
+        result.expected.add(*result.card, rates,
+                            worksOf(*result.card, plan, *program.planned, instruction, report.kernelWorks),
+                            double(calls));
         result.launches += launches;
         if (const plan::MatmulCall &product = instruction.matmul(); plan::hasSlices(product)) {
           result.sliced += calls;
@@ -113,6 +122,10 @@ Json cardJson(const Report &report) {
   for (const plan::CodeObject &code : report.plan->code_objects())
     for (const plan::CodeObject::Assembled &one : code.assembled())
       machineCode.push_back({{"architecture", one.architecture()}, {"assembler", one.assembler()}});
+  Json classes = Json::object();
+  for (size_t one = 0; one < kWorkClasses; ++one)
+    if (found->expected.seconds[one] > 0)
+      classes[className(static_cast<WorkClass>(one))] = found->expected.seconds[one];
   return {{"name", found->card->name},
           {"title", found->card->title},
           {"architecture", found->card->architecture},
@@ -123,6 +136,9 @@ Json cardJson(const Report &report) {
           {"slice_launches", found->sliceLaunches},
           {"best_seconds", found->seconds},
           {"best_seconds_on_tensor_cores", found->tensorSeconds},
+          {"expected_seconds", found->expected.total()},
+          {"expected_classes", classes},
+          {"rates_measured", found->measured},
           {"library_share", found->seconds > 0 ? found->librarySeconds / found->seconds : 0},
           {"memory_bound_share", found->seconds > 0 ? found->memorySeconds / found->seconds : 0},
           {"machine_code", machineCode},
@@ -144,6 +160,13 @@ std::string cardText(const Report &report) {
       1e3 * found->seconds, found->launches, found->seconds > 0 ? 100 * found->librarySeconds / found->seconds : 0,
       found->seconds > 0 ? 100 * found->memorySeconds / found->seconds : 0, 1e3 * found->tensorSeconds,
       found->card->source);
+  text +=
+      fmt::format("  expected: {:.3g} ms {}\n    by kind, in ms: {}\n", 1e3 * found->expected.total(),
+                  found->measured ? "by rates that an H100 and an H200 have shown, collectives and transfers left out"
+                                  : fmt::format("if it reaches the shares of its data sheet that an H100 and an H200 "
+                                                "have shown: no card of {} has been measured",
+                                                found->card->architecture),
+                  classesText(found->expected));
   if (found->sliced)
     text += fmt::format("  {} in slices, {} never stored whole: {} launches, where whole ones would take {} "
                         "(compiler.slice_bytes)\n",

@@ -44,7 +44,9 @@ Expected<report::Report> analyzed(const plan::PlanReader &reader, const std::str
                         StatusCode::Usage);
   if (auto problems = plan::verifyPlan(reader.plan(), 1); !problems.empty())
     return error("{}: the plan is not sound: {}", path, problems.front());
-  return report::analyzePlan(reader.plan(), reader.fileBytes(), variant);
+  report::Report report = report::analyzePlan(reader.plan(), reader.fileBytes(), variant);
+  report.kernelWorks = report::countWork(reader);
+  return report;
 }
 
 /// Adds the memory that only a running trun can measure.

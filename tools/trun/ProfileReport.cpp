@@ -171,6 +171,9 @@ ProfileReport tcc::tools::makeProfileReport(const runtime::Session &session, con
     steps.push_back(step.seconds());
   report.stepSeconds = medianOf(steps);
 
+  const nvidia::Rates rates = nvidia::ratesOf(card.card ? card.card->architecture : "");
+  const report::KernelWorks works = card.card ? report::countWork(session.reader) : report::KernelWorks();
+  std::map<report::WorkClass, ProfiledClass> classes;
   std::map<std::string, size_t> known;
   for (size_t e = 0; e < profile.entries.size(); ++e) {
     const plan::Entry &entry = *profile.entries[e];
@@ -212,6 +215,15 @@ ProfileReport tcc::tools::makeProfileReport(const runtime::Session &session, con
         const report::LeastTime least = report::leastTime(*card.card, instruction);
         kernel.arithmeticSeconds += least.arithmetic * static_cast<double>(calls);
         kernel.trafficSeconds += least.traffic * static_cast<double>(calls);
+        report::ExpectedTime expected;
+        const std::vector<report::Work> work = report::worksOf(*card.card, session.plan(), entry, instruction, works);
+        expected.add(*card.card, rates, work, static_cast<double>(calls));
+        kernel.expectedSeconds += expected.total();
+        ProfiledClass &one = classes[work.front().kind];
+        one.kind = work.front().kind;
+        one.launches += calls * static_cast<uint64_t>(plan::launchesOf(instruction));
+        one.seconds += seconds * static_cast<double>(calls);
+        one.expectedSeconds += expected.total();
       }
       report.instructions.push_back({e, at->second, i, calls, seconds});
     }
@@ -221,6 +233,11 @@ ProfileReport tcc::tools::makeProfileReport(const runtime::Session &session, con
       kernel.arithmeticSeconds = kernel.flops / report.roofline->flopsPerSecond(kernel.dtype);
       kernel.trafficSeconds = kernel.bytes / report.roofline->bytesPerSecond;
     }
+  for (const auto &[kind, one] : classes)
+    if (one.launches > 0)
+      report.classes.push_back(one);
+  std::stable_sort(report.classes.begin(), report.classes.end(),
+                   [](const ProfiledClass &a, const ProfiledClass &b) { return a.seconds > b.seconds; });
   std::vector<size_t> order(report.kernels.size()), place(order.size());
   for (size_t i = 0; i < order.size(); ++i)
     order[i] = i;
@@ -301,6 +318,32 @@ std::string cardTable(const ProfileReport &report, bool all) {
   return table.text();
 }
 
+/// Measured beside expected times, by class.
+std::string classTable(const ProfileReport &report) {
+  report::Table table("<>>>>", {"kind", "launches", "ms", "expected ms", "ms ÷ expected"});
+  double seconds = 0, expected = 0;
+  uint64_t launches = 0;
+  auto row = [&](const std::string &name, uint64_t count, double measured, double foreseen) {
+    table.add({name, std::to_string(count), milliseconds(measured), milliseconds(foreseen),
+               foreseen > 0 ? fmt::format("{:.2f}", measured / foreseen) : ""});
+  };
+  for (const ProfiledClass &one : report.classes) {
+    row(report::className(one.kind), one.launches, one.seconds, one.expectedSeconds);
+    seconds += one.seconds;
+    expected += one.expectedSeconds;
+    launches += one.launches;
+  }
+  row("all", launches, seconds, expected);
+  const bool measured = nvidia::ratesOf(report.card.card->architecture).measured;
+  return table.text() +
+         fmt::format("expected: {}\n",
+                     measured
+                         ? "by rates that an H100 and an H200 have shown, each launch with its beginning and end"
+                         : fmt::format("by shares of the data sheet that an H100 and an H200 have shown, as no card "
+                                       "of {} was measured",
+                                       report.card.card->architecture));
+}
+
 /// How near the step is to the roofline, and which kernels are far from it.
 std::string rooflineText(const ProfileReport &report) {
   const double step = report.stepSeconds, least = report.leastSeconds(), at = report.atRoofline();
@@ -346,6 +389,8 @@ std::string tcc::tools::profileText(const ProfileReport &report, bool all) {
                                  report.session->plan().target(), entries, profile.steps.size(),
                                  card.empty() ? report::counted(report.threads, "thread") : card, machineText(report));
   text += (report.card.card ? cardTable(report, all) : hostTable(report, all)) + "\n";
+  if (report.card.card)
+    text += classTable(report) + "\n";
   if (!profile.collectives.empty())
     text += collectivesText(report) + "\n";
 
@@ -439,7 +484,18 @@ std::string tcc::tools::profileJson(const ProfileReport &report) {
       one["roofline_seconds"] = kernel.rooflineSeconds();
       one["roofline_share"] = kernel.rooflineShare();
     }
+    if (report.card.card)
+      one["expected_seconds"] = kernel.expectedSeconds;
     json["kernels"].push_back(std::move(one));
+  }
+  if (report.card.card) {
+    json["rates_measured"] = nvidia::ratesOf(report.card.card->architecture).measured;
+    json["classes"] = Json::array();
+    for (const ProfiledClass &one : report.classes)
+      json["classes"].push_back({{"class", report::className(one.kind)},
+                                 {"launches", one.launches},
+                                 {"seconds", one.seconds},
+                                 {"expected_seconds", one.expectedSeconds}});
   }
   json["collectives"] = Json::array();
   for (const runtime::ProfiledCollective &one : profile.collectives) {

@@ -11,7 +11,7 @@
 
 #include "runtime/cpu/Roofline.h"
 #include "runtime/train/Profile.h"
-#include "tools/common/Cards.h"
+#include "tools/common/ExpectedTime.h"
 #include "tools/common/InstructionText.h"
 
 #include <optional>
@@ -30,6 +30,7 @@ struct ProfiledKernel {
   double seconds = 0;                               ///< of a step, all calls
   double flops = 0, bytes = 0;                      ///< of a step, all calls
   double arithmeticSeconds = 0, trafficSeconds = 0; ///< likewise, at the machine's rates; 0 where those are not known
+  double expectedSeconds = 0;                       ///< likewise, on a card; with beginnings and ends of launches
   double rooflineSeconds() const { return std::max(arithmeticSeconds, trafficSeconds); }
   double rooflineShare() const { return seconds > 0 ? rooflineSeconds() / seconds : 0; }
 };
@@ -39,6 +40,13 @@ struct ProfiledInstruction {
   int index = 0;
   uint64_t calls = 1;
   double seconds = 0; ///< of one call
+};
+
+/// Instructions of one class on a card.
+struct ProfiledClass {
+  report::WorkClass kind = report::WorkClass::Elementwise; ///< of a product in slices and its kernels: products
+  uint64_t launches = 0;
+  double seconds = 0, expectedSeconds = 0; ///< of a step; expected with beginnings and ends of launches
 };
 
 struct ProfileReport {
@@ -51,6 +59,7 @@ struct ProfileReport {
   double stepSeconds = 0;              ///< median, reading the batch included
   std::vector<ProfiledKernel> kernels; ///< most time first
   std::vector<ProfiledInstruction> instructions;
+  std::vector<ProfiledClass> classes; ///< most time first; empty unless `card` is known
 
   bool hasRoofline() const { return roofline || card.card; }
   /// The share of its roofline from which a kernel counts as being at it. Rates of data sheets are never reached.

@@ -4,6 +4,7 @@
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportSections.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -62,6 +63,35 @@ TEST(ReportCard, IsTheUsualCardOfTheArchitectureWithoutAName) {
   for (const char *part : {"H100 SXM (sm_90)", "one update takes at least 5.3 ms in 4 launches", "a bound, not a measurement",
                            "one thread a tile", "attention"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in" << text;
+}
+
+TEST(ReportCard, ExpectsMoreThanTheBound) {
+  plan::Plan plan = cudaPlan("h200");
+  const Report report = analyzePlan(plan, 0);
+  const nlohmann::ordered_json card = cardJson(report);
+  const double expected = card["expected_seconds"], least = card["best_seconds"];
+  EXPECT_GT(expected, 1.1 * least);
+  EXPECT_LT(expected, 10 * least);
+  EXPECT_TRUE(card["rates_measured"]);
+  double sum = 0;
+  for (const auto &[name, seconds] : card["expected_classes"].items())
+    sum += seconds.get<double>();
+  EXPECT_NEAR(sum, expected, 1e-12);
+  EXPECT_GT(card["expected_classes"]["attention"], 0) << "its kernel has loops of this name";
+  EXPECT_NEAR(card["expected_classes"]["launches"].get<double>(), 4 * 2.5e-6, 1e-9);
+  const std::string text = cardText(report);
+  for (const std::string part :
+       {fmt::format("expected: {:.3g} ms by rates that an H100 and an H200 have shown", 1e3 * expected),
+        std::string("by kind, in ms: ")})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in" << text;
+}
+
+TEST(ReportCard, SaysWhereNoCardWasMeasured) {
+  plan::Plan plan = cudaPlan("");
+  plan.set_target("cuda:sm_80");
+  const Report report = analyzePlan(plan, 0);
+  EXPECT_FALSE(cardJson(report)["rates_measured"]);
+  EXPECT_NE(cardText(report).find("no card of sm_80 has been measured"), std::string::npos) << cardText(report);
 }
 
 TEST(ReportCard, CountsTheLaunchesOfSlices) {
