@@ -80,7 +80,7 @@ TEST(ReportCard, ExpectsMoreThanTheBound) {
   EXPECT_GT(card["expected_classes"]["attention"], 0) << "its kernel has loops of this name";
   EXPECT_NEAR(card["expected_classes"]["launches"].get<double>(), 4 * 2.5e-6, 1e-9);
   const std::string text = cardText(report);
-  for (const std::string part :
+  for (const std::string &part :
        {fmt::format("expected: {:.3g} ms by rates that an H100 and an H200 have shown", 1e3 * expected),
         std::string("by kind, in ms: ")})
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in" << text;
