@@ -210,7 +210,8 @@ def FuseColumnSumsPass : Pass<"fuse-column-sums", "::mlir::func::FuncOp"> {
     The gradient of a norm reduces rows for the gradient of its input, and sums columns for those of scale and shift; a
     bias beside it is a sum of the result's columns. Separate kernels read the same tensors again. The pass moves sums of
     columns that read nothing but operands and results of a kernel of rows into that kernel, which walks over the rows of
-    a part in order and keeps the columns' sums in registers. split-reductions makes the parts (`train.parts`).
+    a part in order and keeps the columns' sums in registers. split-reductions makes the parts (`train.parts`), along
+    one dimension of the rows or several: 32 × 512 rows have 1024 parts of 16 rows.
 
     The pass leaves kernels apart where this does not pay: rows too few for parts that keep the machine busy, or too
     long for a walk (CodeModel::threadsOfWalk), more sums than registers hold, or few bytes saved.

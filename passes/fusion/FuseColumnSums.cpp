@@ -423,8 +423,8 @@ private:
     const int64_t wanted = parts ? parts : code.grid.walkParts;
     const int64_t least = parts ? parts / 2 : code.fewestWalkParts(shape.columns());
     const int64_t count = shape.elements() / shape.columns();
-    const Cut cut = cutOf(shape.full, shape.columnDims(), std::min(wanted, count / leastRows));
-    return cut.parts >= least ? cut.parts : 1;
+    const int64_t found = jointCutOf(shape.full, shape.columnDims(), std::min(wanted, count / leastRows)).count();
+    return found >= least ? found : 1;
   }
 
   void fuse(FusedOp kernel) {

@@ -38,12 +38,18 @@ Extents extentsOf(mlir::Value value);
 /// A kernel reads and writes at most this many tensors, so that their pointers fit into registers.
 inline constexpr unsigned kMostOperands = 24;
 
-/// How reduced dimensions are cut: `dim` into `parts` equal parts.
+/// How the dimensions of a shape are cut, each into equal parts.
 struct Cut {
-  int64_t dim = 0, parts = 1;
+  Extents parts; ///< of each dimension; 1: it stays whole
+
+  /// Parts of all dimensions together.
+  int64_t count() const;
 };
 /// The cut of one of `dims` into the most parts, but at most `most`.
 Cut cutOf(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> dims, int64_t most);
+/// The same for adjacent `dims`, which may be cut together: 32 × 512 rows have 1024 parts of 1 × 16 rows. One dimension
+/// is cut alone if it has as many parts.
+Cut jointCutOf(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> dims, int64_t most);
 
 /// The ops that the loss depends on. Empty if the entry has no gradients.
 llvm::DenseSet<mlir::Operation *> lossOps(mlir::func::FuncOp function);

@@ -9,8 +9,8 @@
 // The parts become a dimension. The pass reshapes operands outside the region, rebuilds pointwise ops and broadcasts in
 // the new shape, and reshapes the results of other ops inside the region.
 //
-// A kernel of rows that also sums columns (fuse-column-sums) is cut in the same way, into the parts that it names. Its
-// first kernel walks over the rows of a part.
+// A kernel of rows that also sums columns (fuse-column-sums) is cut in the same way, into the parts that it names,
+// along one dimension of the rows or several. Its first kernel walks over the rows of a part.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/ColumnSums.h"
@@ -24,6 +24,8 @@
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/MathExtras.h"
+
+#include <numeric>
 
 using namespace mlir;
 
@@ -40,12 +42,37 @@ RankedTensorType typedAs(Value value, ArrayRef<int64_t> shape) {
 
 } // namespace
 
+int64_t Cut::count() const { return std::accumulate(parts.begin(), parts.end(), int64_t(1), std::multiplies<>()); }
+
 Cut cutOf(ArrayRef<int64_t> shape, ArrayRef<int64_t> dims, int64_t most) {
-  Cut cut;
+  int64_t best = 0, parts = 1;
   for (int64_t dim : dims)
-    for (int64_t count = std::min(most, shape[size_t(dim)]); count > cut.parts; --count)
-      if (shape[size_t(dim)] % count == 0)
-        cut = {dim, count};
+    for (int64_t count = std::min(most, shape[size_t(dim)]); count > parts; --count)
+      if (shape[size_t(dim)] % count == 0) {
+        best = dim;
+        parts = count;
+      }
+  Cut cut{Extents(shape.size(), 1)};
+  cut.parts[size_t(best)] = parts;
+  return cut;
+}
+
+Cut jointCutOf(ArrayRef<int64_t> shape, ArrayRef<int64_t> dims, int64_t most) {
+  int64_t rows = 1;
+  for (int64_t dim : dims)
+    rows *= shape[size_t(dim)];
+  int64_t count = std::clamp<int64_t>(most, 1, std::max<int64_t>(rows, 1));
+  while (rows % count)
+    --count;
+  Cut cut = cutOf(shape, dims, count);
+  if (cut.count() == count)
+    return cut;
+  // After each dimension has taken the greatest common divisor, the quotient divides the product of the later extents.
+  cut.parts.assign(shape.size(), 1);
+  for (int64_t dim : dims) {
+    cut.parts[size_t(dim)] = std::gcd(count, shape[size_t(dim)]);
+    count /= cut.parts[size_t(dim)];
+  }
   return cut;
 }
 
@@ -135,8 +162,8 @@ private:
   /// Chooses the cut dimension and the number of parts: enough for the machine, but none shorter than `length` steps.
   bool choose() {
     if (auto wanted = fused->getAttrOfType<IntegerAttr>(names::kParts)) {
-      cut = cutOf(full, dims, wanted.getInt());
-      return cut.parts > 1;
+      cut = jointCutOf(full, dims, wanted.getInt());
+      return cut.count() > 1;
     }
     int64_t lane = int64_t(full.size()) - 1;
     while (lane > 0 && full[size_t(lane)] == 1)
@@ -156,7 +183,7 @@ private:
     if (code && llvm::is_contained(dims, lane))
       rows *= code->threadsOfRow(rows, full[size_t(lane)]) / lanes;
     cut = cutOf(full, dims, std::min(units / rows, steps / length));
-    return cut.parts > 1;
+    return cut.count() > 1;
   }
 
   /// Assigns each result to a kernel: results of full shape that need no reduction to the first, small results computed
@@ -203,7 +230,9 @@ private:
 
   //===-- The kernel of the parts ----------------------------------------------===//
 
-  /// Replaces the cut dimension of a shape by two: parts, and elements of a part. Nullopt if the shape does not
+  bool isCut(size_t dim) const { return cut.parts[dim] > 1; }
+
+  /// Replaces each cut dimension of a shape by two: parts, and elements of a part. Nullopt if the shape does not
   /// broadcast to that of the reductions' operand.
   std::optional<Extents> splitShape(ArrayRef<int64_t> shape) {
     if (shape.size() > full.size())
@@ -211,12 +240,12 @@ private:
     Extents result;
     int64_t lead = int64_t(full.size() - shape.size());
     for (auto [dim, extent] : llvm::enumerate(shape)) {
-      int64_t place = int64_t(dim) + lead;
-      if (extent != 1 && extent != full[size_t(place)])
+      const auto place = size_t(int64_t(dim) + lead);
+      if (extent != 1 && extent != full[place])
         return std::nullopt;
-      if (place == cut.dim && extent != 1)
-        result.append({cut.parts, extent / cut.parts});
-      else if (place == cut.dim)
+      if (isCut(place) && extent != 1)
+        result.append({cut.parts[place], extent / cut.parts[place]});
+      else if (isCut(place))
         result.append({1, 1});
       else
         result.push_back(extent);
@@ -247,7 +276,7 @@ private:
     return result;
   }
 
-  /// The value rebuilt with the cut dimension split into two.
+  /// The value rebuilt with each cut dimension split into two.
   Value split(RegionBuilder &region, Value value) {
     if (Value found = splitValues.lookup(value))
       return found;
@@ -284,9 +313,12 @@ private:
     return result;
   }
 
-  /// Dimensions of the original shape, in the shape with parts; the cut one becomes the elements of a part.
+  /// Dimensions of the original shape, in the shape with parts; a cut one becomes the elements of a part.
   SmallVector<int64_t> behindCut(ArrayRef<int64_t> original) {
-    return llvm::map_to_vector(original, [&](int64_t dim) { return dim >= cut.dim ? dim + 1 : dim; });
+    return llvm::map_to_vector(original, [&](int64_t dim) {
+      return dim +
+             llvm::count_if(ArrayRef(cut.parts).take_front(size_t(dim) + 1), [](int64_t parts) { return parts > 1; });
+    });
   }
 
   FusedOp emitParts() {
@@ -315,17 +347,22 @@ private:
   FusedOp emitRest(FusedOp first) {
     RegionBuilder region(fused);
     plainValues.clear();
-    Extents kept(full); // the reduced dimensions become 1; only the parts remain to be reduced
+    // The reduced dimensions become 1; only the parts remain to be reduced. Those of several dimensions, which are
+    // adjacent (jointCutOf), become one.
+    Extents kept(full);
     for (int64_t dim : dims)
       kept[size_t(dim)] = 1;
-    kept[size_t(cut.dim)] = cut.parts;
+    int64_t ofParts = 0;
+    while (!isCut(size_t(ofParts)))
+      ++ofParts;
+    kept[size_t(ofParts)] = cut.count();
     SmallVector<Value> yielded;
     for (auto [index, reduce] : llvm::enumerate(reductions)) {
-      Value ofParts = first.getResult(unsigned(index));
+      Value results = first.getResult(unsigned(index));
       Value argument = region.argument(
-          ReshapeOp::create(region.outside, reduce.getLoc(), typedAs(ofParts, kept), ofParts).getResult());
+          ReshapeOp::create(region.outside, reduce.getLoc(), typedAs(results, kept), results).getResult());
       Value sum = ReduceOp::create(region.inside, reduce.getLoc(), reduce.getType(), reduce.getKind(), argument,
-                                   ArrayRef<int64_t>{cut.dim});
+                                   ArrayRef<int64_t>{ofParts});
       plainValues[reduce.getResult()] = sum;
       yielded.push_back(sum);
     }

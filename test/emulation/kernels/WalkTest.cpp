@@ -2,12 +2,20 @@
 //
 // A warp, or a block of several, walks over the rows of a part and keeps sums of their columns. The results are those
 // of the reference in every order of threads, also where results overwrite operands. Rows have the bits that they have
-// without the sums if a warp reduces them. The columns' sums are those of the rows in order, in runs of 128.
+// without the sums if a warp reduces them. The columns' sums are those of the rows in order, in runs of 128. Passes cut
+// rows of two dimensions into parts of both.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/dialect/ColumnSums.h"
+#include "compiler/target/Target.h"
+#include "compiler/target/registry/Targets.h"
+#include "passes/Common.h"
+#include "passes/Lowering.h"
 #include "test/emulation/kernels/EmulatedFunctions.h"
 #include "test/kernels/Compare.h"
 #include "test/support/Evaluate.h"
+
+#include "mlir/Pass/PassManager.h"
 
 #include <cstring>
 #include <gtest/gtest.h>
@@ -79,12 +87,41 @@ const Body kSoftmax{"softmax", "%y: $F",
 )",
                     "%q: $F, %z: $R", "%q, %e"};
 
+/// The numbers of the rows of each part, in their order. `shape` is that of the rows; `counts` has the parts of each
+/// dimension.
+std::vector<std::vector<int64_t>> rowsOfParts(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> counts) {
+  int64_t rows = 1, parts = 1;
+  for (auto [extent, count] : llvm::zip_equal(shape, counts)) {
+    rows *= extent;
+    parts *= count;
+  }
+  std::vector<std::vector<int64_t>> found{size_t(parts)};
+  for (int64_t row = 0; row < rows; ++row) {
+    int64_t part = 0, below = rows, rest = row;
+    for (auto [extent, count] : llvm::zip_equal(shape, counts)) {
+      below /= extent;
+      part = part * count + rest / below / (extent / count);
+      rest %= below;
+    }
+    found[size_t(part)].push_back(row);
+  }
+  return found;
+}
+
 struct Walk {
   std::string name;
-  std::vector<int64_t> shape; ///< the last dimension has the columns, the one at `parts` counts parts
+  std::vector<int64_t> shape; ///< the last dimension has the columns, those at `parts` count parts
   std::string narrow;         ///< the element type of $N
   Body body;
-  size_t parts = 0;
+  std::vector<size_t> parts = {0};
+
+  /// The number of parts along each dimension but the last.
+  std::vector<int64_t> counts() const {
+    std::vector<int64_t> numbers(shape.size() - 1, 1);
+    for (size_t dim : parts)
+      numbers[dim] = shape[dim];
+    return numbers;
+  }
 
   /// True if a warp reduces a row with and without sums; a block may share a longer one of so few rows.
   bool ofWarps() const { return shape.back() < 512; }
@@ -101,7 +138,7 @@ struct Walk {
     row.back() = 1;
     std::string dims;
     for (size_t dim = 0; dim + 1 < shape.size(); ++dim)
-      if (dim != parts) {
+      if (!llvm::is_contained(parts, dim)) {
         column[dim] = 1;
         dims += (dims.empty() ? "" : ", ") + std::to_string(dim);
       }
@@ -206,23 +243,23 @@ TEST_P(Walks, GiveRowsAndSumsOfColumns) {
 }
 
 /// The sum of a column: runs of 128 rows in order, then the runs in order.
-float sumOfColumn(const float *first, int64_t rows, int64_t stride) {
-  constexpr int64_t kRun = 128;
-  auto runOf = [&](int64_t begin) {
+float sumOfColumn(const float *column, llvm::ArrayRef<int64_t> rows, int64_t stride) {
+  constexpr size_t kRun = 128;
+  auto runOf = [&](llvm::ArrayRef<int64_t> run) {
     float sum = 0;
-    for (int64_t row = begin; row < std::min(rows, begin + kRun); ++row)
-      sum += first[row * stride];
+    for (int64_t row : run)
+      sum += column[row * stride];
     return sum;
   };
-  if (rows <= kRun)
-    return runOf(0);
+  if (rows.size() <= kRun)
+    return runOf(rows);
   float sum = 0;
-  for (int64_t begin = 0; begin < rows; begin += kRun)
-    sum += runOf(begin);
+  for (; !rows.empty(); rows = rows.drop_front(std::min(kRun, rows.size())))
+    sum += runOf(rows.take_front(kRun));
   return sum;
 }
 
-/// Walks that return a tensor whose columns they sum, with rows of one dimension.
+/// Walks that return a tensor whose columns they sum.
 class WalksOfResults : public Walks {};
 
 TEST_P(WalksOfResults, AddRowsInOrder) {
@@ -231,14 +268,110 @@ TEST_P(WalksOfResults, AddRowsInOrder) {
   auto module = test::parseCase(whole, "");
   const std::vector<HostTensor> results =
       launch(whole, ThreadOrder::Seeded, test::argumentsOf(whole, entryOf(*module)));
+  ASSERT_FALSE(results.empty());
   const bool norm = walk.body.name == kLayerNorm.name;
   const auto *rows = reinterpret_cast<const float *>(results[0].data());
   const auto *sums = reinterpret_cast<const float *>(results[norm ? results.size() - 1 : results.size() - 2].data());
-  const int64_t columns = walk.shape.back(), count = walk.shape[1];
-  for (int64_t part = 0; part < walk.shape[0]; ++part)
+  const int64_t columns = walk.shape.back();
+  for (const auto &[part, own] : llvm::enumerate(rowsOfParts(llvm::ArrayRef(walk.shape).drop_back(), walk.counts())))
     for (int64_t column = 0; column < columns; ++column)
-      ASSERT_EQ(sums[part * columns + column], sumOfColumn(rows + part * count * columns + column, count, columns))
+      ASSERT_EQ(sums[int64_t(part) * columns + column], sumOfColumn(rows + column, own, columns))
           << "part " << part << ", column " << column;
+}
+
+/// A kernel of rows and its sums, from separate ops through the passes. Some operands vary along one dimension of the
+/// rows only; one is a part of a larger tensor.
+struct PassedRows {
+  std::string name;
+  int64_t samples, positions;
+  std::vector<int64_t> counts; ///< expected parts along both dimensions
+
+  test::Case plain() const {
+    std::string signature = "(%g: $F, %x: $F, %s: tensor<1x40xf32>, %p: tensor<1xPx1xf32>, %c: tensor<Nx1x40xf32>, "
+                            "%z: tensor<NxQx40xf32>) -> ($F, $R, $C, $C)",
+                ops = R"(%sb = train.broadcast %s : tensor<1x40xf32> -> $F
+%pb = train.broadcast %p : tensor<1xPx1xf32> -> $F
+%cb = train.broadcast %c : tensor<Nx1x40xf32> -> $F
+%zs = train.slice %z starts [0, 1, 0] steps [1, 1, 1] : tensor<NxQx40xf32> -> $F
+%a = train.mul %g, %sb : $F
+%b = train.mul %a, %pb : $F
+%d = train.add %b, %cb : $F
+%e = train.add %d, %zs : $F
+%m = train.mul %e, %x : $F
+%r = train.reduce sum %m [2] : $F -> $R
+%rb = train.broadcast %r : $R -> $F
+%y = train.sub %e, %rb : $F
+%k = train.mul %g, %x : $F
+%sum = train.reduce sum %y [0, 1] : $F -> $C
+%scale = train.reduce sum %k [0, 1] : $F -> $C
+)";
+    const std::string samplesText = std::to_string(samples), positionsText = std::to_string(positions);
+    for (std::string *text : {&signature, &ops})
+      for (auto [sign, value] : {std::pair<std::string, std::string>("$F", "tensor<NxPx40xf32>"),
+                                 {"$R", "tensor<NxPx1xf32>"},
+                                 {"$C", "tensor<1x1x40xf32>"},
+                                 {"<Nx", "<" + samplesText + "x"},
+                                 {"xPx", "x" + positionsText + "x"},
+                                 {"xQx", "x" + std::to_string(positions + 1) + "x"}})
+        for (size_t at = text->find(sign); at != std::string::npos; at = text->find(sign, at + value.size()))
+          text->replace(at, sign.size(), value);
+    return {name, signature, ops, test::Types::None, {{-1, 1}, {0.5, 1.5}}, "%y, %r, %sum, %scale", false, 8};
+  }
+};
+
+class WalksByPasses : public testing::TestWithParam<PassedRows> {};
+
+TEST_P(WalksByPasses, GiveRowsAndSumsOfColumns) {
+  static const bool registered = (target::registerTargets(), true);
+  ASSERT_TRUE(registered);
+  const PassedRows &rows = GetParam();
+  const test::Case c = rows.plain();
+  auto plain = test::parseCase(c, ""), passed = test::parseCase(c, "");
+  ASSERT_TRUE(plain && passed);
+  auto entryOf = [](mlir::ModuleOp module) { return *module.getOps<mlir::func::FuncOp>().begin(); };
+  mlir::MLIRContext *context = passed->getContext();
+  entryOf(*passed)->setAttr(train::names::kEntry, mlir::StringAttr::get(context, "predict"));
+  (*passed)->setAttr(target::kTargetAttribute, mlir::StringAttr::get(context, "cuda:sm_90"));
+  mlir::PassManager passes(context);
+  train::FuseColumnSumsPassOptions options;
+  options.parts = rows.counts[0] * rows.counts[1];
+  options.rows = 2;
+  passes.addNestedPass<mlir::func::FuncOp>(train::createFuseKernelsPass());
+  passes.addNestedPass<mlir::func::FuncOp>(train::createFuseColumnSumsPass(options));
+  passes.addNestedPass<mlir::func::FuncOp>(train::createSplitReductionsPass());
+  ASSERT_TRUE(succeeded(passes.run(*passed)));
+  int64_t walks = 0, kernels = 0;
+  for (auto fused : entryOf(*passed).getOps<train::FusedOp>()) {
+    ++kernels;
+    walks += int64_t(train::columnSumsOf(fused).size());
+  }
+  ASSERT_EQ(walks, 2) << "sums of columns beside rows";
+  ASSERT_EQ(kernels, 2) << "the walk, and the kernel that adds its parts";
+  const std::vector<HostTensor> arguments = test::argumentsOf(c, entryOf(*plain)),
+                                expected = test::evaluate(entryOf(*plain), arguments);
+  std::vector<HostTensor> results;
+  for (ThreadOrder order : {ThreadOrder::Ascending, ThreadOrder::Descending, ThreadOrder::Seeded}) {
+    test::EmulatedFunctions emulated({true, order, 1});
+    mlir::OwningOpRef<mlir::ModuleOp> own(cast<mlir::ModuleOp>((*passed)->clone()));
+    emulated.add(*own);
+    ASSERT_TRUE(emulated.compile());
+    const std::vector<HostTensor> again = emulated.run(*own, arguments);
+    ASSERT_EQ(again.size(), expected.size());
+    for (auto [got, wanted] : llvm::zip_equal(again, results.empty() ? again : results))
+      test::expectSameBits(got, wanted);
+    results = again;
+  }
+  for (auto [got, wanted] : llvm::zip_equal(results, expected))
+    test::expectEqual(got, wanted, c);
+  // The sums of the rows that the kernel has written: those of each part, then the parts.
+  const auto *written = reinterpret_cast<const float *>(results[0].data());
+  const auto *sums = reinterpret_cast<const float *>(results[2].data());
+  for (int64_t column = 0; column < 40; ++column) {
+    float sum = 0;
+    for (const std::vector<int64_t> &part : rowsOfParts({rows.samples, rows.positions}, rows.counts))
+      sum += sumOfColumn(written + column, part, 40);
+    ASSERT_EQ(sums[column], sum) << "column " << column;
+  }
 }
 
 /// A block's warps meet twice for each sum of a row: before they read it, and before the next sum or row overwrites it.
@@ -280,13 +413,20 @@ const Walk kOfResults[] = {{"of_a_warp", {3, 7, 96}, "bf16", kLayerNorm},
                            {"of_a_block", {2, 5, 1000}, "f32", kLayerNorm},
                            {"of_the_largest_block", {2, 3, 4096}, "bf16", kLayerNorm},
                            {"of_two_levels", {3, 6, 200}, "f32", kSoftmax},
-                           {"of_two_levels_in_a_block", {2, 3, 2050}, "f32", kSoftmax}};
+                           {"of_two_levels_in_a_block", {2, 3, 2050}, "f32", kSoftmax},
+                           {"across_samples", {3, 2, 5, 64}, "bf16", kLayerNorm, {1}},
+                           {"of_parts_of_two_dimensions", {2, 3, 3, 4, 96}, "bf16", kLayerNorm, {0, 2}},
+                           {"of_parts_of_two_dimensions_in_a_block", {2, 1, 2, 5, 1000}, "f32", kLayerNorm, {0, 2}},
+                           {"of_parts_across_samples", {2, 6, 5, 1, 77}, "f32", kSoftmax, {0, 2}}};
 const Walk kOthers[] = {{"with_a_narrow_tail", {3, 5, 97}, "f16", kRmsNorm},
                         {"of_twelve_columns", {2, 4, 1536}, "bf16", kRmsNorm},
-                        {"across_samples", {3, 2, 5, 64}, "bf16", kLayerNorm, 1},
-                        {"across_samples_of_one_row", {3, 4, 1, 48}, "f32", kRmsNorm, 1}};
+                        {"across_samples_of_one_row", {3, 4, 1, 48}, "f32", kRmsNorm, {1}}};
 INSTANTIATE_TEST_SUITE_P(Ops, Walks, testing::ValuesIn(kOfResults), nameOf);
 INSTANTIATE_TEST_SUITE_P(OtherOps, Walks, testing::ValuesIn(kOthers), nameOf);
 INSTANTIATE_TEST_SUITE_P(Ops, WalksOfResults, testing::ValuesIn(kOfResults), nameOf);
+// As in BERT, 32 × 512 rows, and in ViT, 64 × 197: 16 rows of one sample, and one row of each of 16 samples.
+const PassedRows kPassed[] = {{"of_one_sample", 4, 6, {4, 3}}, {"across_samples", 8, 5, {2, 5}}};
+INSTANTIATE_TEST_SUITE_P(Shapes, WalksByPasses, testing::ValuesIn(kPassed),
+                         [](const auto &info) { return info.param.name; });
 
 } // namespace

@@ -109,6 +109,43 @@ func.func @shared(%g: tensor<64x40xf32> {train.name = "g"}, %h: tensor<64x40xf32
   return %a, %b, %e, %d : tensor<64x40xf32>, tensor<64x40xf32>, tensor<1x40xf32>, tensor<1x40xf32>
 }
 
+// Neither 6 positions nor 4 samples have 8 to 12 parts; together they have 12, of two neighbouring rows each. Operands
+// that vary along one of the two dimensions only are cut along it.
+// CHECK-LABEL: func.func @joint
+// CHECK: train.fused(%arg0, %arg1, %arg2) {train.parts = 12 : i64}
+// PARTS-LABEL: func.func @joint
+// PARTS-DAG: train.reshape %arg0 : tensor<4x6x40xf32> -> tensor<4x1x3x2x40xf32>
+// PARTS-DAG: train.reshape %arg1 : tensor<1x6x1xf32> -> tensor<1x1x3x2x1xf32>
+// PARTS-DAG: train.reshape %arg2 : tensor<4x1x40xf32> -> tensor<4x1x1x1x40xf32>
+// PARTS: train.fused
+// PARTS-SAME: -> (tensor<4x1x3x1x40xf32>, tensor<4x1x3x2x40xf32>)
+// PARTS-DAG: train.broadcast %{{.*}} : tensor<1x1x3x2x1xf32> -> tensor<4x1x3x2x40xf32>
+// PARTS-DAG: train.broadcast %{{.*}} : tensor<4x1x1x1x40xf32> -> tensor<4x1x3x2x40xf32>
+// PARTS-DAG: train.reduce sum %{{.*}} [4] : tensor<4x1x3x2x40xf32> -> tensor<4x1x3x2x1xf32>
+// PARTS-DAG: train.reduce sum %{{.*}} [1, 3] : tensor<4x1x3x2x40xf32> -> tensor<4x1x3x1x40xf32>
+// PARTS: train.reshape %{{.*}} : tensor<4x1x3x1x40xf32> -> tensor<12x1x40xf32>
+// PARTS: train.reduce sum %{{.*}} [0] : tensor<12x1x40xf32> -> tensor<1x1x40xf32>
+func.func @joint(%g: tensor<4x6x40xf32> {train.name = "g"}, %p: tensor<1x6x1xf32> {train.name = "p"}, %s: tensor<4x1x40xf32> {train.name = "s"})
+    -> (tensor<4x6x40xf32> {train.name = "a"}, tensor<1x1x40xf32> {train.name = "b"}) attributes {train.entry = "joint"} {
+  %a = train.fused(%g, %p, %s) : (tensor<4x6x40xf32>, tensor<1x6x1xf32>, tensor<4x1x40xf32>) -> tensor<4x6x40xf32> {
+  ^bb0(%x: tensor<4x6x40xf32>, %y: tensor<1x6x1xf32>, %z: tensor<4x1x40xf32>):
+    %c = train.broadcast %y : tensor<1x6x1xf32> -> tensor<4x6x40xf32>
+    %d = train.broadcast %z : tensor<4x1x40xf32> -> tensor<4x6x40xf32>
+    %m = train.mul %x, %c : tensor<4x6x40xf32>
+    %n = train.mul %m, %d : tensor<4x6x40xf32>
+    %r = train.reduce sum %n [2] : tensor<4x6x40xf32> -> tensor<4x6x1xf32>
+    %b = train.broadcast %r : tensor<4x6x1xf32> -> tensor<4x6x40xf32>
+    %o = train.sub %n, %b : tensor<4x6x40xf32>
+    train.yield %o : tensor<4x6x40xf32>
+  }
+  %b = train.fused(%a) : (tensor<4x6x40xf32>) -> tensor<1x1x40xf32> {
+  ^bb0(%x: tensor<4x6x40xf32>):
+    %r = train.reduce sum %x [0, 1] : tensor<4x6x40xf32> -> tensor<1x1x40xf32>
+    train.yield %r : tensor<1x1x40xf32>
+  }
+  return %a, %b : tensor<4x6x40xf32>, tensor<1x1x40xf32>
+}
+
 // The rows need the sum: it comes first, in a kernel of its own.
 // CHECK-LABEL: func.func @needed
 // CHECK-NOT: train.parts
