@@ -173,6 +173,106 @@ TEST(ExpectedTime, ListsClassesByTime) {
   EXPECT_EQ(time.total(), before) << "no time is expected of links";
 }
 
+namespace {
+/// A plan of one entry whose kernels read buffer 0 and write buffer 1, each of `elements` f32 numbers.
+struct OnePlan {
+  plan::Plan plan;
+  plan::Entry &entry = *plan.add_entries();
+
+  OnePlan() {
+    plan.mutable_training()->set_target("labels");
+    plan.add_variables()->set_role(plan::OPTIMIZER);
+  }
+  uint32_t buffer(int64_t elements, int variable = -1) {
+    plan::Buffer &buffer = *entry.add_buffers();
+    buffer.mutable_type()->set_dtype(plan::F32);
+    buffer.mutable_type()->add_dims(elements);
+    buffer.set_variable(variable);
+    return uint32_t(entry.buffers_size() - 1);
+  }
+  WorkClass kernel(uint32_t read, uint32_t written, uint64_t bytes, const std::string &loops = "") {
+    plan::Instruction instruction;
+    instruction.mutable_kernel()->set_symbol("k");
+    instruction.mutable_kernel()->set_loops(loops);
+    instruction.set_bytes(bytes);
+    plan::Operand &source = *instruction.add_operands(), &result = *instruction.add_operands();
+    source.set_buffer(read), source.set_read(true);
+    result.set_buffer(written), result.set_write(true);
+    return works(instruction).front().kind;
+  }
+  std::vector<Work> works(const plan::Instruction &instruction) const {
+    return worksOf(kCard, plan, entry, instruction, {});
+  }
+};
+} // namespace
+
+TEST(Works, KindsFollowFromOperands) {
+  OnePlan one;
+  const uint32_t large = one.buffer(1000), other = one.buffer(1000), small = one.buffer(10),
+                 state = one.buffer(1000, 0);
+  EXPECT_EQ(one.kernel(large, other, 8000), Elementwise);
+  EXPECT_EQ(one.kernel(large, small, 4040), Sums);
+  EXPECT_EQ(one.kernel(large, state, 8000), Optimizer);
+  EXPECT_EQ(one.kernel(large, other, 100), Lookups) << "fewer bytes than the table has";
+  EXPECT_EQ(one.kernel(small, other, 4040, "scatter_add"), Lookups);
+  EXPECT_EQ(one.kernel(large, other, 8000, "attention"), AttentionForward);
+  EXPECT_EQ(one.kernel(large, other, 8000, "attention_grad"), AttentionGradient);
+  one.entry.add_inputs()->set_name("labels");
+  one.entry.mutable_inputs(0)->set_buffer(small);
+  EXPECT_EQ(one.kernel(small, other, 4040), Loss);
+}
+
+TEST(Works, OfAProductInSlicesAreProductsAndUpdates) {
+  OnePlan one;
+  plan::Instruction instruction;
+  plan::MatmulCall &call = *instruction.mutable_matmul();
+  call.set_implementation(plan::MatmulCall::BLAS);
+  call.set_dtype(plan::BF16);
+  call.set_batch(1), call.set_m(5632), call.set_n(2048), call.set_k(8192), call.set_tile_m(2816);
+  call.mutable_row_kernel()->set_symbol("k");
+  const double factors = 2.0 * (5632 + 2048) * 8192, state = 28.0 * 5632 * 2048, stored = 4.0 * 5632 * 2048;
+  instruction.set_bytes(uint64_t(factors + state));
+  instruction.set_flops(2.0 * 5632 * 2048 * 8192);
+  const std::vector<Work> works = one.works(instruction);
+  ASSERT_EQ(works.size(), 2u);
+  EXPECT_EQ(works[0].kind, Products);
+  EXPECT_EQ(works[0].launches, 2);
+  EXPECT_EQ(works[0].m, 2816);
+  EXPECT_EQ(works[0].bytes, factors + stored);
+  EXPECT_EQ(works[1].kind, Optimizer);
+  EXPECT_EQ(works[1].launches, 2);
+  EXPECT_EQ(works[1].bytes, state);
+  // A card ran such products, updates included, at 460 to 530 TFLOP/s.
+  ExpectedTime time;
+  time.add(kCard, kRates, works);
+  EXPECT_NEAR(instruction.flops() / time.total() / 1e12, 495, 35);
+}
+
+TEST(Works, OfConvolutionsAreProducts) {
+  OnePlan one;
+  plan::Instruction instruction;
+  plan::ConvolutionCall &call = *instruction.mutable_convolution();
+  call.set_implementation(plan::ConvolutionCall::CUDNN);
+  call.set_dtype(plan::BF16);
+  for (int64_t dim : {64, 3, 224, 224})
+    call.add_x_dims(dim);
+  for (int64_t dim : {768, 3, 16, 16})
+    call.add_w_dims(dim);
+  for (int64_t dim : {64, 768, 14, 14})
+    call.add_y_dims(dim);
+  auto dims = [&](plan::ConvolutionCall::Kind kind) {
+    call.set_kind(kind);
+    const Work work = one.works(instruction).front();
+    return std::array<double, 3>{work.m, work.n, work.k};
+  };
+  const double pixels = 64 * 14 * 14, channels = 8, taps = 256; // three channels are padded to 16 bytes
+  EXPECT_EQ(dims(plan::ConvolutionCall::FORWARD), (std::array{pixels, 768.0, channels * taps}));
+  EXPECT_EQ(dims(plan::ConvolutionCall::INPUT_GRADIENT), (std::array{pixels, channels, 768 * taps}));
+  EXPECT_EQ(dims(plan::ConvolutionCall::WEIGHT_GRADIENT), (std::array{768.0, channels * taps, pixels}));
+  call.set_groups(3);
+  EXPECT_EQ(one.works(instruction).front().batch, 3);
+}
+
 TEST(Rates, OfOtherArchitecturesFollowFromDataSheets) {
   EXPECT_TRUE(kRates.measured);
   EXPECT_EQ(kRates.narrowProduct, 600e12);
