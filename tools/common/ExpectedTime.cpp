@@ -114,6 +114,20 @@ void setConvolution(Work &work, const plan::ConvolutionCall &call) {
   }
 }
 
+/// Heads of all samples and queries of attention in a kernel, from its statistics of rows: f32, [samples, heads,
+/// queries, 1]. Keys are taken to be as many as queries.
+void setAttention(Work &work, const plan::Entry &entry, const plan::Instruction &instruction) {
+  for (const plan::Operand &operand : instruction.operands()) {
+    if (operand.buffer() >= static_cast<uint32_t>(entry.buffers_size()))
+      continue;
+    const plan::TensorType &type = entry.buffers(static_cast<int>(operand.buffer())).type();
+    if (type.dtype() != plan::F32 || type.dims_size() != 4 || type.dims(3) != 1)
+      continue;
+    work.batch = static_cast<double>(type.dims(0)) * static_cast<double>(type.dims(1));
+    work.m = work.n = static_cast<double>(type.dims(2));
+  }
+}
+
 /// The rate of products of a type divided by that of bf16.
 double shareOf(const Card &card, plan::DType type, bool tf32) {
   return (tf32 ? card.tf32 : productRate(card, type)) / card.bf16;
@@ -179,6 +193,10 @@ std::vector<Work> worksOf(const Card &card, const plan::Plan &plan, const plan::
   counted.flopsShare = work.flopsShare;
   if (call.loops().starts_with("attention")) {
     counted.kind = call.loops() == "attention" ? WorkClass::AttentionForward : WorkClass::AttentionGradient;
+    setAttention(counted, entry, instruction);
+    // Three products of TF32 for one of f32 (CudaTarget::flopsPerNs).
+    if (arithmeticType(instruction) == plan::F32)
+      counted.tilesShare = plan.precision() == "tf32" ? 1.0 / 2 : 1.0 / 6;
     return {counted};
   }
   counted.kind = call.loops().starts_with("conv") ? WorkClass::Convolutions : classOf(plan, entry, instruction, kernel);
@@ -217,11 +235,23 @@ double productSeconds(const Card &card, const nvidia::Rates &rates, const Work &
   return std::max({best, sustained, traffic}); // the next factors are copied while a tile is multiplied
 }
 
-/// Operations of forward attention in whole tiles of queries and keys.
+/// Rounded up to whole tiles of queries or keys.
+double whole(const nvidia::Rates &rates, double count) {
+  return std::ceil(count / rates.attentionTile) * rates.attentionTile;
+}
+
+/// Operations of attention in a kernel, in whole tiles.
+double wholeFlops(const nvidia::Rates &rates, const Work &work) {
+  const double queries = work.m > 0 ? whole(rates, work.m) / work.m : 1;
+  const double keys = work.n > 0 ? whole(rates, work.n) / work.n : 1;
+  return work.flops * queries * keys;
+}
+
+/// Operations of a library's attention in whole tiles, with so many products over features of keys and of values.
 double attentionFlops(const nvidia::Rates &rates, const Work &work, double depthProducts, double widthProducts) {
-  auto whole = [&](double count) { return std::ceil(count / rates.attentionTile) * rates.attentionTile; };
-  const double tiles = whole(work.n) / rates.attentionTile, share = work.causal ? (tiles + 1) / (2 * tiles) : 1;
-  return 2 * work.batch * whole(work.m) * whole(work.n) * share * (depthProducts * work.k + widthProducts * work.width);
+  const double tiles = whole(rates, work.n) / rates.attentionTile, share = work.causal ? (tiles + 1) / (2 * tiles) : 1;
+  return 2 * work.batch * whole(rates, work.m) * whole(rates, work.n) * share *
+         (depthProducts * work.k + widthProducts * work.width);
 }
 
 double modelSeconds(const Card &card, const nvidia::Rates &rates, const Work &work) {
@@ -237,13 +267,14 @@ double modelSeconds(const Card &card, const nvidia::Rates &rates, const Work &wo
       return productSeconds(card, rates, work, rates.convolutionShare, rates.convolutionShare);
     break;
   case WorkClass::AttentionForward:
-    return work.library ? together(attentionFlops(rates, work, 1, 1) / (rates.attentionCallShare * card.bf16), traffic)
-                        : work.flops / (rates.attentionShare * work.flopsShare * card.bf16);
+    if (!work.library)
+      return wholeFlops(rates, work) / (rates.attentionShare * work.tilesShare * card.bf16);
+    return together(attentionFlops(rates, work, 1, 1) / (rates.attentionCallShare * card.bf16), traffic);
   case WorkClass::AttentionGradient:
-    return work.library
-               ? together(attentionFlops(rates, work, 3, 2) / (rates.attentionGradientCallShare * card.bf16), traffic) +
-                     rates.attentionGradientCallSeconds
-               : work.flops / (rates.attentionGradientShare * work.flopsShare * card.bf16);
+    if (!work.library)
+      return wholeFlops(rates, work) / (rates.attentionGradientShare * work.tilesShare * card.bf16);
+    return together(attentionFlops(rates, work, 3, 2) / (rates.attentionGradientCallShare * card.bf16), traffic) +
+           rates.attentionGradientCallSeconds;
   case WorkClass::Links:
   case WorkClass::Launches:
     return 0;

@@ -54,8 +54,9 @@ struct Work {
   bool library = false;
   bool causal = false;
   bool geluGradient = false; ///< the epilogue of a product
-  /// Of a product, or of the product that a convolution is. Of attention by a library: heads of all samples, queries,
-  /// keys, features of a key, and of a value.
+  double tilesShare = 1;     ///< of attention in a kernel: the rate of its products on tensor cores divided by bf16's
+  /// Of a product, or of the product that a convolution is. Of attention: heads of all samples, queries, keys; by a
+  /// library also features of a key, and of a value.
   double batch = 0, m = 0, n = 0, k = 0, width = 0;
 };
 

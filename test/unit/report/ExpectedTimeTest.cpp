@@ -157,6 +157,18 @@ TEST(ExpectedTime, OfAttentionIsThatOfWholeTiles) {
   EXPECT_GT(seconds(whole), 0.7 * seconds(work)) << "three of four tiles have pairs that count";
 }
 
+TEST(ExpectedTime, OfAttentionInKernelsIsThatOfWholeTiles) {
+  Work work;
+  work.kind = AttentionGradient;
+  work.flops = 19.91e9; // ViT's: 64 images, 12 heads, 197 rows
+  const double even = seconds(work);
+  work.batch = 768, work.m = work.n = 197;
+  EXPECT_NEAR(seconds(work) / even, 256.0 / 197 * 256 / 197, 1e-9);
+  EXPECT_NEAR(12 * seconds(work), 2.6e-3, 0.2e-3) << "as a card took";
+  work.tilesShare = 1.0 / 6;
+  EXPECT_NEAR(seconds(work) / even, 6 * 256.0 / 197 * 256 / 197, 1e-9);
+}
+
 TEST(ExpectedTime, ListsClassesByTime) {
   ExpectedTime time;
   time.add(kCard, kRates, {product(8192, 3072, 768), kernel(1e9, 0)});
@@ -220,6 +232,28 @@ TEST(Works, KindsFollowFromOperands) {
   one.entry.add_inputs()->set_name("labels");
   one.entry.mutable_inputs(0)->set_buffer(small);
   EXPECT_EQ(one.kernel(small, other, 4040), Loss);
+}
+
+TEST(Works, OfAttentionInKernelsHaveTheDimensionsOfStatistics) {
+  OnePlan one;
+  plan::Instruction instruction;
+  instruction.mutable_kernel()->set_loops("attention");
+  instruction.mutable_kernel()->set_dtype(plan::BF16);
+  for (const std::vector<int64_t> &dims : {std::vector<int64_t>{64, 197, 2304}, {64, 12, 197, 1}, {64, 197, 12, 64}}) {
+    plan::Buffer &buffer = *one.entry.add_buffers();
+    buffer.mutable_type()->set_dtype(dims.back() == 1 ? plan::F32 : plan::BF16);
+    buffer.mutable_type()->mutable_dims()->Assign(dims.begin(), dims.end());
+    instruction.add_operands()->set_buffer(uint32_t(one.entry.buffers_size() - 1));
+  }
+  Work work = one.works(instruction).front();
+  EXPECT_EQ(work.batch, 64 * 12);
+  EXPECT_EQ(work.m, 197);
+  EXPECT_EQ(work.n, 197);
+  EXPECT_EQ(work.tilesShare, 1);
+  instruction.mutable_kernel()->set_dtype(plan::F32);
+  EXPECT_EQ(one.works(instruction).front().tilesShare, 1.0 / 6);
+  one.plan.set_precision("tf32");
+  EXPECT_EQ(one.works(instruction).front().tilesShare, 1.0 / 2);
 }
 
 TEST(Works, OfAProductInSlicesAreProductsAndUpdates) {
