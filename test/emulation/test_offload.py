@@ -71,6 +71,9 @@ class Offload(EndToEnd):
                 self.assertEqual(report["memory"]["host"]["kept_for_card"], state)
                 self.assertEqual(plain["memory"]["resident_bytes"] - report["memory"]["resident_bytes"], state)
                 self.assertEqual(report["offload"]["stored_bytes"], state)
+                names = {row["instruction"] for row in report["memory"]["timeline"]}
+                self.assertIn("transfer between card and host", names)
+                self.assertNotIn("unknown", names)
 
     def test_codes_on_the_host(self):
         """Of moments in 8 bits the codes move; their magnitudes, a sixty-fourth of them, are too small to."""

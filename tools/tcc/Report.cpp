@@ -261,6 +261,8 @@ std::string instructionName(const plan::Instruction &instruction) {
     return "fill";
   case plan::Instruction::kCollective:
     return std::string(plan::collectiveName(instruction.collective().kind()));
+  case plan::Instruction::kTransfer:
+    return "transfer between card and host";
   case plan::Instruction::CALL_NOT_SET:
     break;
   }
