@@ -20,6 +20,7 @@ using nvidia::Card;
 using nvidia::cards;
 using nvidia::findCard;
 using nvidia::findCardOfDriver;
+using nvidia::slices;
 using nvidia::usualCard;
 
 /// Operations per second on products of a type; those of other types run at f32's rate.

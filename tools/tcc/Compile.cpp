@@ -156,6 +156,9 @@ std::string cardNames() {
   std::string names;
   for (const report::Card &card : report::cards())
     names += (names.empty() ? "" : ", ") + std::string(card.name);
+  names += "; or a MIG slice's";
+  for (const report::Card &slice : report::slices())
+    names += (&slice == &report::slices().front() ? ": " : ", ") + std::string(slice.name);
   return names;
 }
 

@@ -36,22 +36,61 @@ constexpr Card kCards[] = {
     {"rtx5090", "GeForce RTX 5090", "NVIDIA GeForce RTX 5090", "sm_120", gigabytes(32), 1792 * kGiga, 104.8 * kTera,
      104.8 * kTera, 209.5 * kTera, 170, "NVIDIA RTX Blackwell GPU architecture white paper, appendix A"},
 };
+
+constexpr const Card &whole(std::string_view name) {
+  return *std::find_if(std::begin(kCards), std::end(kCards), [&](const Card &card) { return card.name == name; });
+}
+
+/// A slice with so many eighths of a card's memory and sevenths of its processors.
+constexpr Card slice(const Card &card, std::string_view name, std::string_view title, std::string_view driverName,
+                     uint64_t memoryBytes, int eighths, int sevenths) {
+  Card made = card;
+  made.name = name;
+  made.title = title;
+  made.driverName = driverName;
+  made.memoryBytes = memoryBytes;
+  made.bytesPerSecond *= eighths / 8.0;
+  for (double *rate : {&made.f32, &made.tf32, &made.bf16})
+    *rate *= sevenths / 7.0;
+  made.processors = card.processors * sevenths / 7;
+  made.source = "NVIDIA Multi-Instance GPU User Guide, fractions of the card";
+  return made;
+}
+
+#define TCC_SLICES(named, card, driver, g1, g2, g3, g4, g7, gb)                                                        \
+  slice(whole(card), named "-" g1, "MIG " g1 " of " driver, driver " MIG " g1, gigabytes(gb) / 8, 1, 1),               \
+      slice(whole(card), named "-" g2, "MIG " g2 " of " driver, driver " MIG " g2, gigabytes(gb) / 4, 2, 2),           \
+      slice(whole(card), named "-" g3, "MIG " g3 " of " driver, driver " MIG " g3, gigabytes(gb) / 2, 4, 3),           \
+      slice(whole(card), named "-" g4, "MIG " g4 " of " driver, driver " MIG " g4, gigabytes(gb) / 2, 4, 4),           \
+      slice(whole(card), named "-" g7, "MIG " g7 " of " driver, driver " MIG " g7, gigabytes(gb), 8, 7)
+constexpr Card kSlices[] = {
+    TCC_SLICES("a100", "a100", "NVIDIA A100-SXM4-80GB", "1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", 80),
+    TCC_SLICES("a100", "a100-40gb", "NVIDIA A100-SXM4-40GB", "1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", 40),
+    TCC_SLICES("h100", "h100", "NVIDIA H100 80GB HBM3", "1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", 80),
+};
+#undef TCC_SLICES
+
+/// The first card or slice that fulfils a condition.
+template <typename Condition> const Card *findIf(Condition condition) {
+  for (std::span<const Card> all : {cards(), slices()})
+    if (auto found = std::find_if(all.begin(), all.end(), condition); found != all.end())
+      return &*found;
+  return nullptr;
+}
 } // namespace
 
 std::span<const Card> cards() { return kCards; }
+std::span<const Card> slices() { return kSlices; }
 
 const Card *findCard(std::string_view name) {
   auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
-  for (const Card &card : kCards)
-    if (std::equal(name.begin(), name.end(), card.name.begin(), card.name.end(), same))
-      return &card;
-  return nullptr;
+  return findIf([&](const Card &card) {
+    return std::equal(name.begin(), name.end(), card.name.begin(), card.name.end(), same);
+  });
 }
 
 const Card *findCardOfDriver(std::string_view driverName) {
-  auto found = std::find_if(std::begin(kCards), std::end(kCards),
-                            [&](const Card &card) { return card.driverName == driverName; });
-  return found == std::end(kCards) ? nullptr : found;
+  return findIf([&](const Card &card) { return card.driverName == driverName; });
 }
 
 const Card *usualCard(std::string_view architecture) {

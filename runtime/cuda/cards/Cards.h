@@ -26,10 +26,14 @@ struct Card {
   std::string_view source;
 };
 
-/// All known cards. Among the cards of one architecture, the most common one in data centres comes first.
+/// All known whole cards. Among the cards of one architecture, the most common one in data centres comes first.
 std::span<const Card> cards();
 
-/// The card of a name, upper or lower case; null if there is none.
+/// Slices of them by MIG, as instances with one compute instance: named "h100-3g.40gb". Memory is that of the name,
+/// rates are the documented fractions of the card's.
+std::span<const Card> slices();
+
+/// The card or slice of a name, upper or lower case; null if there is none.
 const Card *findCard(std::string_view name);
 
 /// The card of this name in the driver (cuDeviceGetName); null for an unknown one.

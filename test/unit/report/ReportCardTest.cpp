@@ -145,6 +145,19 @@ TEST(Cards, HaveNamesOfTheirOwnAndPlausibleRates) {
     EXPECT_FALSE(card.source.empty()) << card.name;
     EXPECT_EQ(report::findCardOfDriver(card.driverName), &card) << card.driverName;
   }
+  for (const report::Card &slice : report::slices()) {
+    EXPECT_TRUE(names.insert(slice.name).second) << slice.name;
+    EXPECT_EQ(report::findCard(slice.name), &slice);
+    EXPECT_EQ(report::findCardOfDriver(slice.driverName), &slice) << slice.driverName;
+  }
+  // Half of the memory and its bandwidth, three sevenths of the processors.
+  const report::Card &half = *report::findCard("h100-3g.40gb"), &h100 = *report::findCard("h100");
+  EXPECT_EQ(half.architecture, "sm_90");
+  EXPECT_EQ(half.memoryBytes, 40'000'000'000u);
+  EXPECT_DOUBLE_EQ(half.bytesPerSecond, h100.bytesPerSecond / 2);
+  EXPECT_DOUBLE_EQ(half.bf16, h100.bf16 * 3 / 7);
+  EXPECT_EQ(report::findCard("a100-1g.5gb")->memoryBytes, 5'000'000'000u);
+  EXPECT_EQ(report::findCardOfDriver("NVIDIA A100-SXM4-40GB MIG 1g.5gb"), report::findCard("a100-1g.5gb"));
   EXPECT_EQ(report::findCard("H200")->title, "H200 SXM");
   EXPECT_EQ(report::findCard("h300"), nullptr);
   EXPECT_EQ(report::usualCard("sm_80")->name, "a100");
