@@ -136,6 +136,8 @@ public:
 
   /// The algorithms that the library chose for the plan's calls when the device was made.
   virtual Algorithms algorithms() const { return {}; }
+  /// True if the plan's kernels compute or finish this call, since the library has no algorithm for it (CallKernels.h).
+  virtual bool usesKernels(const plan::Instruction &) const { return false; }
 
   /// The index of the entry of that name. Error: the plan has none.
   Expected<uint32_t> findEntry(const std::string &name) const;

@@ -190,21 +190,6 @@ std::optional<MemoryOrder> memoryOrderOf(const StridedLayout &layout, llvm::Arra
   return memory;
 }
 
-/// A region with the kernel's operands as arguments, and `holder`'s arguments as its operands.
-FusedOp makeRegion(Block &holder, Location loc, llvm::ArrayRef<Type> operands, llvm::ArrayRef<Type> results) {
-  llvm::SmallVector<Value> arguments;
-  for (Type type : operands)
-    arguments.push_back(holder.addArgument(type, loc));
-  OpBuilder builder(loc.getContext());
-  builder.setInsertionPointToEnd(&holder);
-  auto region = FusedOp::create(builder, loc, results, arguments);
-  auto *body = new Block;
-  region.getBody().push_back(body);
-  for (Type type : operands)
-    body->addArgument(type, loc);
-  return region;
-}
-
 /// The call's region, copied, or one around a copy of a call that stands alone.
 FusedOp copyOfRegion(Operation *op, Block &holder) {
   if (auto region = dyn_cast<FusedOp>(op->getParentOp())) {
@@ -217,7 +202,7 @@ FusedOp copyOfRegion(Operation *op, Block &holder) {
     return copy;
   }
   FusedOp region =
-      makeRegion(holder, op->getLoc(), llvm::to_vector(op->getOperandTypes()), llvm::to_vector(op->getResultTypes()));
+      appendRegion(holder, op->getLoc(), llvm::to_vector(op->getOperandTypes()), llvm::to_vector(op->getResultTypes()));
   OpBuilder builder = OpBuilder::atBlockEnd(&region.getBody().front());
   Operation *copy = builder.clone(*op);
   copy->setOperands(region.getBody().getArguments());
@@ -248,7 +233,7 @@ FusedOp sumRows(AttentionGradCallOp op, Block &holder) {
     orders.push_back(std::move(*order));
   }
   Location loc = op.getLoc();
-  FusedOp sums = makeRegion(holder, loc, types, op.getLogsumexp().getType());
+  FusedOp sums = appendRegion(holder, loc, types, op.getLogsumexp().getType());
   OpBuilder builder = OpBuilder::atBlockEnd(&sums.getBody().front());
   llvm::SmallVector<Value> rows;
   for (auto [argument, order] : llvm::zip_equal(sums.getBody().getArguments(), orders)) {

@@ -86,6 +86,20 @@ Value reduceSum(OpBuilder &builder, Location loc, Value x, llvm::ArrayRef<int64_
   return reduce(builder, loc, ReduceKind::sum, x, dims);
 }
 
+FusedOp appendRegion(Block &holder, Location loc, llvm::ArrayRef<Type> operands, llvm::ArrayRef<Type> results) {
+  llvm::SmallVector<Value> arguments;
+  for (Type type : operands)
+    arguments.push_back(holder.addArgument(type, loc));
+  OpBuilder builder(loc.getContext());
+  builder.setInsertionPointToEnd(&holder);
+  auto region = FusedOp::create(builder, loc, results, arguments);
+  auto *body = new Block;
+  region.getBody().push_back(body);
+  for (Type type : operands)
+    body->addArgument(type, loc);
+  return region;
+}
+
 Value unbroadcast(OpBuilder &builder, Location loc, Value x, llvm::ArrayRef<int64_t> shape) {
   int64_t leading = shapeOf(x).size() - shape.size();
   llvm::SmallVector<int64_t> dims;

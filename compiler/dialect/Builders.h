@@ -47,6 +47,11 @@ mlir::Value unbroadcast(mlir::OpBuilder &builder, mlir::Location loc, mlir::Valu
 /// The shape that two shapes broadcast to by numpy's rules; nullopt if they do not.
 std::optional<llvm::SmallVector<int64_t>> broadcastShapes(llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y);
 
+/// A region of its own at the end of a block, without a terminator: it has arguments of these types, and the block gets
+/// an argument for each of its operands.
+FusedOp appendRegion(mlir::Block &holder, mlir::Location loc, llvm::ArrayRef<mlir::Type> operands,
+                     llvm::ArrayRef<mlir::Type> results);
+
 /// A value with arithmetic. Operators broadcast; both operands have one element type.
 struct Expr {
   mlir::OpBuilder *builder;

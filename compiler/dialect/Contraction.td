@@ -30,22 +30,37 @@ def Train_MatMulOp : Train_PureOp<"matmul", [DeclareOpInterfaceMethods<Train_Fus
   let hasVerifier = 1;
 }
 def Train_MatMulEpilogueOp : Train_Op<"matmul_epilogue", [Pure, Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Cost>,
-                                                          DeclareOpInterfaceMethods<Train_LibraryCall>]> {
+                                                          DeclareOpInterfaceMethods<Train_LibraryCall, ["buildKernels"]>]> {
   let summary = "a product, and what its call computes beside it";
   let description = [{
-    Let P be the product. `bias` gives P + operand, a vector for all rows (in a batch, also one for each product);
-    `gelu` gives gelu(P + operand) in the tanh form, and with `keeps` gelu's input as a second result; `gelu_gradient`
-    gives P times gelu's derivative at operand, a matrix of P's type; `none` gives P. `sums` adds a last result: with
+    Let P be the product. `bias` gives P + b, b the first of `operands`, a vector for all rows (in a batch, also one for
+    each product); `gelu` gives gelu(P + b) in the tanh form, and with `keeps` gelu's input as a second result;
+    `gelu_gradient` gives P times gelu's derivative at the first operand, a matrix of P's type; `none` gives P. `sums` adds
+    a last result: with
     `gelu_gradient` the sum of the `result` over its rows, with `none` the sum of `lhs` or `rhs` over K. The result of
     16-bit factors may be f32. Everything else has the result's type: the call rounds once, when it stores.
     fuse-epilogues creates it if the target has a call for it. The target's library computes it: its bits are not those
     of gelu and reduce.
+
+    Where a library has no algorithm for the call, kernels finish the plain product, with the bits of a program without
+    epilogues: they add the second operand, the bias before it was rounded to P's type. Then the value that `keeps` gives
+    is P itself, and `gelu_gradient` adds the bias to it again. Kernels sum a matrix of `sumShape`; its dimension
+    `partsDim`, if there is one, is reduced last.
   }];
-  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, Optional<Train_Tensor>:$operand, StrAttr:$kind,
+  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, Variadic<Train_Tensor>:$added, StrAttr:$kind,
                        UnitAttr:$keeps, DefaultValuedAttr<StrAttr, "\"\"">:$sums,
-                       DefaultValuedAttr<BoolAttr, "false">:$transA, DefaultValuedAttr<BoolAttr, "false">:$transB);
+                       DefaultValuedAttr<BoolAttr, "false">:$transA, DefaultValuedAttr<BoolAttr, "false">:$transB,
+                       OptionalAttr<DenseI64ArrayAttr>:$sumShape, OptionalAttr<I64Attr>:$partsDim);
   let results = (outs Variadic<Train_Tensor>:$results);
   let assemblyFormat = "$kind `(` operands `)` attr-dict `:` functional-type(operands, results)";
+  let extraClassDeclaration = [{
+    /// The bias or matrix that the library reads; null for `none`.
+    ::mlir::Value getEpilogueOperand() { return getAdded().empty() ? ::mlir::Value() : getAdded().front(); }
+    /// The bias that kernels add; null if there is none.
+    ::mlir::Value getKernelBias() {
+      return getAdded().size() > 1 || (!getAdded().empty() && getKind() != "gelu_gradient") ? getAdded().back() : ::mlir::Value();
+    }
+  }];
   let hasVerifier = 1;
 }
 def Train_MatMulUnpackOp : Train_Op<"matmul_unpack", [Pure, Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Cost>,
@@ -77,12 +92,13 @@ def Train_ConvOp : Train_ConvBase<"conv", "grouped cross-correlation, N C spatia
   let arguments = !con((ins Train_FloatTensor:$input, Train_FloatTensor:$weight), Train_ConvWindow);
 }
 def Train_ConvEpilogueOp : Train_Op<"conv_epilogue", [Pure, Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Cost>,
-                                                      DeclareOpInterfaceMethods<Train_LibraryCall>]> {
+                                                      DeclareOpInterfaceMethods<Train_LibraryCall, ["buildKernels"]>]> {
   let summary = "conv and a bias for each feature";
   let description = [{
-    Rounded once, when it is stored. fuse-epilogues creates it where the target has a call for it.
+    Rounded once, when it is stored. fuse-epilogues creates it where the target has a call for it. Where the library has
+    none, a kernel adds `exactBias`, the bias before it was rounded to the result's type.
   }];
-  let arguments = !con((ins Train_FloatTensor:$input, Train_FloatTensor:$weight, Train_FloatTensor:$bias), Train_ConvWindow);
+  let arguments = !con((ins Train_FloatTensor:$input, Train_FloatTensor:$weight, Train_FloatTensor:$bias, Optional<Train_FloatTensor>:$exactBias), Train_ConvWindow);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;

@@ -91,7 +91,12 @@ LogicalResult ConvEpilogueOp::verify() {
   if (failed(verifyConvolution(*this)))
     return failure();
   auto expected = RankedTensorType::get({shapesOf(*this).y[1]}, elementTypeOf(getResult()));
-  return getBias().getType() == expected ? success() : emitOpError("needs a bias of type ") << expected;
+  if (getBias().getType() != expected)
+    return emitOpError("needs a bias of type ") << expected;
+  auto exact = expected.clone(Float32Type::get(getContext()));
+  if (getExactBias() && getExactBias().getType() != exact)
+    return emitOpError("needs a bias for kernels of type ") << exact;
+  return success();
 }
 LogicalResult ConvInputGradOp::verify() { return verifyConvolution(*this); }
 LogicalResult ConvWeightGradOp::verify() { return verifyConvolution(*this); }
@@ -328,6 +333,21 @@ void ConvOp::buildCall(plan::Instruction &instruction) { fillCall(*this, plan::C
 void ConvEpilogueOp::buildCall(plan::Instruction &instruction) {
   fillCall(*this, plan::ConvolutionCall::FORWARD, instruction);
   instruction.mutable_convolution()->set_finish(plan::ConvolutionCall::BIAS);
+  instruction.mutable_convolution()->set_exact_bias(bool(getExactBias()));
+}
+/// One kernel adds the bias to the sums (CallKernels.h).
+void ConvEpilogueOp::buildKernels(Block &holder) {
+  Location loc = getLoc();
+  Type type = getResult().getType(), wide = Float32Type::get(getContext());
+  Value bias = getExactBias() ? getExactBias() : getBias();
+  llvm::SmallVector<int64_t> row(size_t(tensorTypeOf(getResult()).getRank()), 1);
+  row[getChannelsLast() ? row.size() - 1 : 1] = tensorTypeOf(bias).getNumElements();
+  FusedOp region = appendRegion(holder, loc, {type, RankedTensorType::get(row, elementTypeOf(bias))}, type);
+  OpBuilder builder = OpBuilder::atBlockEnd(&region.getBody().front());
+  Value sums = cast(builder, loc, region.getBody().getArgument(0), wide),
+        added = broadcastTo(builder, loc, cast(builder, loc, region.getBody().getArgument(1), wide), shapeOf(sums));
+  Value result = AddOp::create(builder, loc, sums, added);
+  YieldOp::create(builder, loc, cast(builder, loc, result, elementTypeOf(getResult())));
 }
 void ConvInputGradOp::buildCall(plan::Instruction &instruction) {
   fillCall(*this, plan::ConvolutionCall::INPUT_GRADIENT, instruction);

@@ -1,5 +1,6 @@
 //===- Matmul.cpp - batched matrix product ----------------------*- C++ -*-===//
 #include "compiler/dialect/Builders.h"
+#include "compiler/dialect/Element.h"
 #include "compiler/dialect/FourBits.h"
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/PlanTypes.h"
@@ -184,7 +185,8 @@ LogicalResult MatMulEpilogueOp::verify() {
   if (kind < 0 || sums < 0)
     return emitOpError("knows no epilogue \"") << getKind() << "\" with sums \"" << getSums() << "\"";
   const bool ofResult = sums == plan::Epilogue::OF_RESULT;
-  if ((kind == plan::Epilogue::NONE) == bool(getOperand()) || (getKeeps() && kind != plan::Epilogue::GELU) ||
+  if ((kind == plan::Epilogue::NONE) == bool(getEpilogueOperand()) || getAdded().size() > 2 ||
+      (getKeeps() && kind != plan::Epilogue::GELU) ||
       (kind == plan::Epilogue::NONE
            ? sums == plan::Epilogue::NO_SUMS || ofResult
            : sums != plan::Epilogue::NO_SUMS && !(ofResult && kind == plan::Epilogue::GELU_GRADIENT)))
@@ -204,16 +206,31 @@ LogicalResult MatMulEpilogueOp::verify() {
       !multiplies(getLhs(), getTransA(), m, k) || !multiplies(getRhs(), getTransB(), k, n))
     return emitOpError(
         "needs factors of one element type that fit together, and a result of that type, or f32 of 16 bits");
-  const bool eachHasABias = kind == plan::Epilogue::BIAS && getOperand() && is(getOperand(), {batch, n});
+  Value added = getEpilogueOperand(), bias = getKernelBias();
+  const bool eachHasABias = kind == plan::Epilogue::BIAS && is(added, {batch, n});
   if (batch != 1 && kind != plan::Epilogue::BIAS)
     return emitOpError("needs one product, or a bias");
-  if (kind == plan::Epilogue::GELU_GRADIENT ? !is(getOperand(), {1, m, n})
-                                            : getOperand() && !is(getOperand(), {n}) && !eachHasABias)
+  if (kind == plan::Epilogue::GELU_GRADIENT ? !is(added, {1, m, n}) : added && !is(added, {n}) && !eachHasABias)
     return emitOpError("needs a vector of ") << n << " to add, or a matrix like its result";
+  if (getAdded().size() > 1 &&
+      bias.getType() !=
+          RankedTensorType::get(kind == plan::Epilogue::GELU_GRADIENT ? llvm::ArrayRef<int64_t>(n) : shapeOf(added),
+                                elementTypeOf(bias).isF32() ? elementTypeOf(bias) : element))
+    return emitOpError("needs the bias for kernels to have as many elements as the library's, in f32 or its type");
   if (getKeeps() && !is(getResult(1), {1, m, n}))
     return emitOpError("keeps a matrix like its result");
   if (sums != plan::Epilogue::NO_SUMS && !is(getResults().back(), {sums == plan::Epilogue::OF_A ? m : n}))
     return emitOpError("needs a vector of ") << (sums == plan::Epilogue::OF_A ? m : n) << " for the sums";
+  if (std::optional<llvm::ArrayRef<int64_t>> shape = getSumShape()) {
+    int64_t elements = 1;
+    for (int64_t extent : *shape)
+      elements *= extent;
+    const int64_t columns = sums == plan::Epilogue::OF_A ? m : n, rows = sums == plan::Epilogue::OF_RESULT ? m : k,
+                  last = int64_t(shape->size()) - 1, parts = int64_t(getPartsDim().value_or(0));
+    if (sums == plan::Epilogue::NO_SUMS || last < 1 || shape->back() != columns || elements != rows * columns ||
+        parts < 0 || parts >= last)
+      return emitOpError("needs a matrix of ") << rows << " × " << columns << " to sum, and parts of its rows";
+  }
   return success();
 }
 
@@ -230,8 +247,69 @@ void MatMulEpilogueOp::buildCall(plan::Instruction &instruction) {
   plan::Epilogue &epilogue = *call.mutable_epilogue();
   epilogue.set_kind(plan::Epilogue::Kind(numberOf(kEpilogueKinds, getKind())));
   epilogue.set_keeps_input(getKeeps());
-  epilogue.set_bias_of_each(getOperand() && getKind() == "bias" && tensorTypeOf(getOperand()).getRank() == 2);
+  epilogue.set_bias_of_each(getKind() == "bias" && tensorTypeOf(getEpilogueOperand()).getRank() == 2);
   epilogue.set_sums(plan::Epilogue::Sums(numberOf(kEpilogueSums, getSums())));
+  epilogue.set_exact_bias(getAdded().size() > 1);
+  if (getSumShape() && getPartsDim())
+    epilogue.set_sum_parts((*getSumShape())[size_t(*getPartsDim())]);
+}
+
+/// Kernels that finish the plain product (CallKernels.h).
+void MatMulEpilogueOp::buildKernels(Block &holder) {
+  Type type = getResult(0).getType(), element = elementTypeOf(getResult(0)), wide = Float32Type::get(getContext());
+  Location loc = getLoc();
+  const bool isGradient = getKind() == "gelu_gradient";
+  Value bias = getKernelBias();
+  if (isGradient && !bias)
+    return;
+  if (bias) {
+    auto [batch, m, n, k] = sizesOf(*this);
+    const int64_t biases = tensorTypeOf(bias).getNumElements() / n;
+    llvm::SmallVector<Type> operands(isGradient ? 2 : 1, type);
+    operands.push_back(RankedTensorType::get({biases, 1, n}, elementTypeOf(bias)));
+    FusedOp region = appendRegion(holder, loc, operands, type);
+    OpBuilder builder = OpBuilder::atBlockEnd(&region.getBody().front());
+    auto arguments = region.getBody().getArguments();
+    Value product = cast(builder, loc, arguments[operands.size() - 2], wide),
+          row = broadcastTo(builder, loc, cast(builder, loc, arguments.back(), wide), shapeOf(product)),
+          sum = AddOp::create(builder, loc, product, row);
+    auto marked = [&](Operation *op) {
+      if (Attribute near = (*this)->getAttr(names::kOfNarrow))
+        op->setAttr(names::kOfNarrow, near);
+      return op->getResult(0);
+    };
+    Value result = sum;
+    if (getKind() == "gelu")
+      result = marked(GeluOp::create(builder, loc, sum.getType(), sum, true));
+    if (isGradient)
+      result = MulOp::create(builder, loc, cast(builder, loc, arguments[0], wide),
+                             marked(GeluDerivativeOp::create(builder, loc, sum.getType(), sum, true)));
+    YieldOp::create(builder, loc, cast(builder, loc, result, element));
+  }
+  if (getSums().empty())
+    return;
+  Value summed = getSums() == "lhs" ? getLhs() : getSums() == "rhs" ? getRhs() : getResult(0);
+  const std::optional<uint64_t> partsDim = getPartsDim();
+  const int64_t parts = partsDim ? int64_t(*partsDim) : -1;
+  llvm::SmallVector<int64_t> shape = llvm::to_vector(getSumShape().value_or(shapeOf(summed))), dims;
+  for (int64_t dim = 0; dim + 1 < int64_t(shape.size()); ++dim)
+    if (dim != parts)
+      dims.push_back(dim);
+  llvm::SmallVector<int64_t> sums = shape;
+  for (int64_t dim : dims)
+    sums[size_t(dim)] = 1;
+  auto reduces = [&](Type from, llvm::ArrayRef<int64_t> over, llvm::ArrayRef<int64_t> left, Type to) {
+    FusedOp region = appendRegion(holder, loc, from, RankedTensorType::get(left, to));
+    OpBuilder builder = OpBuilder::atBlockEnd(&region.getBody().front());
+    Value all = reduceSum(builder, loc, cast(builder, loc, region.getBody().getArgument(0), wide), over);
+    YieldOp::create(builder, loc, cast(builder, loc, all, to));
+  };
+  reduces(RankedTensorType::get(shape, elementTypeOf(summed)), dims, sums, parts >= 0 ? wide : element);
+  if (parts < 0)
+    return;
+  const llvm::SmallVector<int64_t> ofParts = sums;
+  sums[size_t(parts)] = 1;
+  reduces(RankedTensorType::get(ofParts, wide), parts, sums, element);
 }
 
 //===----------------------------------------------------------------------===//

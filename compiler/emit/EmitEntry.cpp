@@ -9,6 +9,7 @@
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/memory/Buffers.h"
+#include "runtime/plan/CallKernels.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/plan.pb.h"
@@ -224,9 +225,9 @@ private:
         rows.set_tiles(kernel.work.tiles);
         setGrid(rows, kernel.work);
       }
-      if (instruction.has_attention())
+      if (plan::mayHaveKernels(instruction))
         for (const codegen::KernelSet::Kernel &kernel : kernels.addKernelsOf(op)) {
-          plan::KernelCall &one = *instruction.mutable_attention()->add_kernels();
+          plan::KernelCall &one = *plan::mutableKernelsOf(instruction).Add();
           one.set_symbol(kernel.symbol);
           one.set_tiles(kernel.work.tiles);
           setGrid(one, kernel.work);

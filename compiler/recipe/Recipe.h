@@ -230,7 +230,7 @@ struct Recipe {
   bool overlap = true;                             ///< compiler.overlap
   bool fuseUpdates = true;                         ///< compiler.fuse_updates
   std::optional<int64_t> sliceBytes;               ///< compiler.slice_bytes; unset: the target's
-  std::string epilogues = "exact";                 ///< compiler.epilogues
+  std::string epilogues = "auto";                  ///< compiler.epilogues
   std::string cubins = "auto";                     ///< compiler.cubins
   std::optional<double> recomputeTime;             ///< compiler.recompute_time; unset: the target's
   /// [[loss]]: each a recipe of its own, with the members below; `loss` repeats the first one's. Empty: one loss.

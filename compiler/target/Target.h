@@ -100,7 +100,7 @@ struct Wishes {
   bool libraryKernels = true; ///< false: generated kernels for everything
   bool overlap = true;        ///< compiler.overlap: instructions share the machine
   bool winograd = true, pointwiseConvolutions = true;
-  std::string epilogues = "all";       ///< compiler.epilogues: how far values may differ from those of kernels
+  std::string epilogues = "auto";      ///< compiler.epilogues: how far values may differ from those of kernels
   std::string attentionCalls = "both"; ///< compiler.attention_calls
   bool budget = false;                 ///< the plan has a memory budget, or is made for several
 };

@@ -16,6 +16,10 @@
 
 #include <unordered_map>
 
+namespace tcc::target {
+struct CodeModel;
+}
+
 namespace tcc::train {
 
 namespace names {
@@ -38,6 +42,9 @@ Extents extentsOf(mlir::Value value);
 /// A kernel reads and writes at most this many tensors, so that their pointers fit into registers.
 inline constexpr unsigned kMostOperands = 24;
 
+/// The least steps of a part of a reduction; a step is a vector, or one element of each of its lanes.
+inline constexpr int64_t kLeastSteps = 32;
+
 /// How the dimensions of a shape are cut, each into equal parts.
 struct Cut {
   Extents parts; ///< of each dimension; 1: it stays whole
@@ -50,6 +57,10 @@ Cut cutOf(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> dims, int64_t m
 /// The same for adjacent `dims`, which may be cut together: 32 × 512 rows have 1024 parts of 1 × 16 rows. One dimension
 /// is cut alone if it has as many parts.
 Cut jointCutOf(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> dims, int64_t most);
+/// The cut of a reduction of `dims` by split-reductions: into enough parts for a machine that runs `units` at a time,
+/// but none shorter than `length` steps. `code`: the model of the code that kernels become; null: that of lane groups.
+Cut cutForUnits(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> dims, int64_t units,
+                const target::CodeModel *code, int64_t length = kLeastSteps);
 
 /// The ops that the loss depends on. Empty if the entry has no gradients.
 llvm::DenseSet<mlir::Operation *> lossOps(mlir::func::FuncOp function);

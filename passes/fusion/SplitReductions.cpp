@@ -76,6 +76,29 @@ Cut jointCutOf(ArrayRef<int64_t> shape, ArrayRef<int64_t> dims, int64_t most) {
   return cut;
 }
 
+Cut cutForUnits(ArrayRef<int64_t> shape, ArrayRef<int64_t> dims, int64_t units, const target::CodeModel *code,
+                int64_t length) {
+  const int64_t lanes = code ? code->vectorLanes : kGroupThreads;
+  int64_t lane = int64_t(shape.size()) - 1;
+  while (lane > 0 && shape[size_t(lane)] == 1)
+    --lane;
+  int64_t rows = 1, reduced = 1;
+  for (auto [dim, extent] : llvm::enumerate(shape)) {
+    if (llvm::is_contained(dims, int64_t(dim)))
+      reduced *= extent;
+    else
+      rows *= int64_t(dim) == lane ? int64_t(llvm::divideCeil(extent, lanes)) : extent;
+  }
+  // Steps of a unit: if the lanes run along the reduced row, one step takes one element for each lane.
+  const int64_t steps = llvm::is_contained(dims, lane) ? int64_t(llvm::divideCeil(reduced, lanes)) : reduced;
+  if (rows <= 0 || steps <= 0)
+    return {Extents(shape.size(), 1)};
+  // A block of several lane groups may reduce such a row.
+  if (code && llvm::is_contained(dims, lane))
+    rows *= code->threadsOfRow(rows, shape[size_t(lane)]) / lanes;
+  return cutOf(shape, dims, std::min(units / rows, steps / length));
+}
+
 namespace {
 
 /// A region under construction: its operands outside, and values inside.
@@ -117,8 +140,7 @@ class Splitter {
 public:
   /// `code`: the model of the code that kernels become; null: that of lane groups.
   Splitter(FusedOp fused, int64_t units, const target::CodeModel *code, int64_t length)
-      : fused(fused), block(fused.getBody().front()), units(units), code(code),
-        lanes(code ? code->vectorLanes : kGroupThreads), length(length) {}
+      : fused(fused), block(fused.getBody().front()), units(units), code(code), length(length) {}
 
   /// Splits the kernel and returns the third one, whose reductions may be cut, too; null if there is none.
   FusedOp run() {
@@ -165,24 +187,7 @@ private:
       cut = jointCutOf(full, dims, wanted.getInt());
       return cut.count() > 1;
     }
-    int64_t lane = int64_t(full.size()) - 1;
-    while (lane > 0 && full[size_t(lane)] == 1)
-      --lane;
-    int64_t rows = 1, reduced = 1;
-    for (auto [dim, extent] : llvm::enumerate(full)) {
-      if (llvm::is_contained(dims, int64_t(dim)))
-        reduced *= extent;
-      else
-        rows *= int64_t(dim) == lane ? int64_t(llvm::divideCeil(extent, lanes)) : extent;
-    }
-    // Steps of a unit: if the lanes run along the reduced row, one step takes one element for each lane.
-    int64_t steps = llvm::is_contained(dims, lane) ? int64_t(llvm::divideCeil(reduced, lanes)) : reduced;
-    if (rows <= 0 || steps <= 0)
-      return false;
-    // A block of several lane groups may reduce such a row.
-    if (code && llvm::is_contained(dims, lane))
-      rows *= code->threadsOfRow(rows, full[size_t(lane)]) / lanes;
-    cut = cutOf(full, dims, std::min(units / rows, steps / length));
+    cut = cutForUnits(full, dims, units, code, length);
     return cut.count() > 1;
   }
 
@@ -401,7 +406,7 @@ private:
   Block &block;
   int64_t units;
   const target::CodeModel *code;
-  int64_t lanes, length;
+  int64_t length;
   SmallVector<ReduceOp> reductions;
   Extents full, dims;
   Cut cut;

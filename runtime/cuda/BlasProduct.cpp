@@ -6,6 +6,7 @@
 #include "runtime/cuda/BlasProduct.h"
 #include "support/Advice.h"
 
+#include "runtime/plan/CallKernels.h"
 #include "runtime/plan/DType.h"
 
 #include <algorithm>
@@ -80,7 +81,7 @@ api::cublasLtEpilogue_t epilogueOf(const plan::Epilogue &epilogue) {
 /// For messages and for the record; "" without an epilogue.
 std::string epilogueText(const plan::MatmulCall &call) {
   const plan::Epilogue &epilogue = call.epilogue();
-  return call.has_epilogue() ? fmt::format(", epilogue {}{}{}", plan::Epilogue::Kind_Name(epilogue.kind()),
+  return call.has_epilogue() ? fmt::format("{}{}{}{}", kEpilogueText, plan::Epilogue::Kind_Name(epilogue.kind()),
                                            epilogue.keeps_input()    ? " KEEPS_INPUT"
                                            : epilogue.bias_of_each() ? " OF_EACH"
                                                                      : "",
@@ -93,19 +94,18 @@ std::string epilogueText(const plan::MatmulCall &call) {
 BlasOperands BlasOperands::of(const plan::MatmulCall &call, std::span<const api::CUdeviceptr> pointers,
                               api::CUdeviceptr workspace) {
   const plan::Epilogue &epilogue = call.epilogue();
-  size_t next = 2;
   BlasOperands operands{.a = pointers[0], .b = pointers[1], .workspace = workspace};
-  if (call.accumulate()) // the addend and C share their memory
-    ++next;
-  if (epilogue.kind() == plan::Epilogue::BIAS || epilogue.kind() == plan::Epilogue::GELU)
-    operands.vector = pointers[next++];
-  else if (epilogue.kind() == plan::Epilogue::GELU_GRADIENT)
-    operands.matrix = pointers[next++];
-  operands.c = pointers[next++];
-  if (epilogue.keeps_input())
-    operands.matrix = pointers[next++];
-  if (epilogue.sums())
-    operands.vector = pointers[next];
+  if (!call.has_epilogue()) {
+    operands.c = pointers[call.accumulate() ? 3 : 2]; // the addend and C share their memory
+    return operands;
+  }
+  const plan::EpilogueOperands at = plan::EpilogueOperands::of(epilogue);
+  auto addressOf = [&](int operand) { return operand < 0 ? 0 : pointers[static_cast<size_t>(operand)]; };
+  operands.c = addressOf(at.c);
+  operands.vector = addressOf(at.sums);
+  operands.matrix = addressOf(at.kept);
+  if (epilogue.kind() != plan::Epilogue::NONE)
+    (epilogue.kind() == plan::Epilogue::GELU_GRADIENT ? operands.matrix : operands.vector) = addressOf(at.added);
   return operands;
 }
 
@@ -190,7 +190,7 @@ Expected<BlasProduct> BlasProduct::describe(std::shared_ptr<const BlasLibrary> s
   return status.ok() ? Expected<BlasProduct>(std::move(product)) : status;
 }
 
-std::string BlasProduct::text() const {
+std::string productText(const plan::MatmulCall &call, const BlasOperands &operands) {
   const plan::DType result = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
   std::string text = fmt::format(
       "{} x {} x {} x {}, {}{} x {}{} -> {}{}{}{}, workspace {}, aligned {} {} {}", call.batch(), call.m(), call.n(),

@@ -31,6 +31,11 @@ struct BlasOperands {
                          api::CUdeviceptr workspace);
 };
 
+/// Everything that the library is told about a product (LibraryCall::text), without asking it.
+std::string productText(const plan::MatmulCall &call, const BlasOperands &operands);
+/// What such a text of a product with an epilogue contains.
+constexpr const char *kEpilogueText = ", epilogue ";
+
 /// An algorithm of the library, and the workspace that it needs for this product.
 struct BlasAlgorithm {
   api::cublasLtMatmulAlgo_t algo{};
@@ -49,7 +54,7 @@ public:
                                         const plan::MatmulCall &call, const BlasOperands &operands);
 
   /// See LibraryCall.
-  std::string text() const;
+  std::string text() const { return productText(call, operands); }
   Expected<std::vector<BlasAlgorithm>> candidates(int most) const;
   static std::string codeOf(const BlasAlgorithm &algorithm);
   Expected<BlasAlgorithm> fromCode(const std::string &code) const;

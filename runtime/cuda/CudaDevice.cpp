@@ -17,7 +17,7 @@
 #include "runtime/cuda/HostCopies.h"
 #include "runtime/cuda/Libraries.h"
 #include "runtime/cuda/Modules.h"
-#include "runtime/plan/AttentionLayout.h"
+#include "runtime/plan/CallKernels.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/ProductSlices.h"
@@ -200,6 +200,9 @@ public:
     return status.ok() ? stateCopies->wait(index) : status;
   }
   Algorithms algorithms() const override { return libraries ? libraries->taken() : Algorithms(); }
+  bool usesKernels(const plan::Instruction &instruction) const override {
+    return libraries && libraries->usesKernels(instruction);
+  }
 
 protected:
   Status readBytes(Place place, uint64_t offset, std::span<std::byte> to) override {
@@ -511,7 +514,7 @@ private:
       if (Status status = openLibraries(); !status.ok())
         return status;
     }
-    if (Status status = tryAttention(); !status.ok())
+    if (Status status = tryCalls(); !status.ok())
       return status;
     for (Program &program : programs)
       for (int i = 0; i < program.entry->instructions_size(); ++i)
@@ -521,32 +524,52 @@ private:
     return cards && rank == 0 ? cards->share(libraries->taken()).status() : Status();
   }
 
-  /// Asks the library for an engine for each call of attention, before one of them is made: one choice holds for all.
-  Status tryAttention() {
+  /// Asks the libraries for an algorithm for each call that kernels may compute, before one of them is made: one choice
+  /// holds for all calls of a part.
+  Status tryCalls() {
     for (const Program &program : programs)
       for (const plan::Instruction &instruction : program.entry->instructions())
-        if (instruction.has_attention()) {
+        if (plan::mayHaveKernels(instruction)) {
           const Step step = placed(*program.entry, instruction);
-          if (Status status = libraries->tryAttention(instruction.attention(), step.pointers, workspaceOf(step));
-              !status.ok())
+          if (Status status = libraries->tryCall(instruction, step.pointers, workspaceOf(step)); !status.ok())
             return status.withContext(fmt::format("entry '{}', node '{}'", program.entry->name(), instruction.node()));
         }
     return Status();
   }
 
-  /// Attention by the library, or by the call's kernels.
-  Status resolveAttention(const plan::AttentionCall &call, Step &step) {
-    if (!libraries->attendsByKernels())
-      return cuda::take(step.graph, libraries->attention(call, step.pointers, workspaceOf(step)));
-    libraries->recordKernels(call, step.pointers);
-    const std::vector<std::vector<int>> operands = plan::attentionKernelOperands(call);
-    for (int k = 0; k < call.kernels_size(); ++k) {
+  /// A call of a library.
+  Status resolveCall(const plan::Instruction &instruction, cuda::Libraries::Pointers pointers, Step &step) {
+    switch (instruction.call_case()) {
+    case plan::Instruction::kMatmul:
+      return take(step.product, libraries->product(instruction.matmul(), pointers, workspaceOf(step)));
+    case plan::Instruction::kConvolution:
+      return take(step.graph, libraries->convolution(instruction.convolution(), pointers, workspaceOf(step)));
+    default:
+      return take(step.graph, libraries->attention(instruction.attention(), pointers, workspaceOf(step)));
+    }
+  }
+
+  /// A call that its kernels compute, or finish behind the plain one.
+  Status resolveKernels(const plan::Instruction &instruction, Step &step) {
+    libraries->recordKernels(instruction, step.pointers);
+    auto addressOf = [&](int operand) {
+      return operand == plan::kInScratch ? workspaceOf(step) : step.pointers[static_cast<size_t>(operand)];
+    };
+    auto [plain, operands] = plan::plainCallOf(instruction);
+    if (!operands.empty()) {
+      std::vector<cuda::api::CUdeviceptr> pointers;
+      for (int operand : operands)
+        pointers.push_back(addressOf(operand));
+      if (Status status = resolveCall(plain, pointers, step); !status.ok())
+        return status;
+    }
+    const std::vector<std::vector<int>> ofKernels = plan::callKernelOperands(instruction);
+    for (size_t k = 0; k < ofKernels.size(); ++k) {
       Step one;
       one.source = step.source;
-      for (int operand : operands[static_cast<size_t>(k)])
-        one.pointers.push_back(operand == plan::kRowSums ? workspaceOf(step)
-                                                         : step.pointers[static_cast<size_t>(operand)]);
-      if (Status status = modules->find(call.kernels(k), one); !status.ok())
+      for (int operand : ofKernels[k])
+        one.pointers.push_back(addressOf(operand));
+      if (Status status = modules->find(plan::kernelsOf(instruction).Get(static_cast<int>(k)), one); !status.ok())
         return status;
       step.kernels.push_back(std::move(one));
     }
@@ -581,16 +604,14 @@ private:
     Status status;
     switch (instruction.call_case()) {
     case plan::Instruction::kMatmul:
-      status = plan::hasSlices(instruction.matmul())
-                   ? cuda::take(step.slices, cuda::SlicedProduct::make(plan(), instruction.matmul(), step.pointers,
-                                                                       workspaceOf(step), *modules, *libraries))
-                   : take(step.product, libraries->product(instruction.matmul(), step.pointers, workspaceOf(step)));
-      break;
     case plan::Instruction::kConvolution:
-      status = take(step.graph, libraries->convolution(instruction.convolution(), step.pointers, workspaceOf(step)));
-      break;
     case plan::Instruction::kAttention:
-      status = resolveAttention(instruction.attention(), step);
+      if (instruction.has_matmul() && plan::hasSlices(instruction.matmul()))
+        status = take(step.slices, cuda::SlicedProduct::make(plan(), instruction.matmul(), step.pointers,
+                                                             workspaceOf(step), *modules, *libraries));
+      else
+        status = libraries->usesKernels(instruction) ? resolveKernels(instruction, step)
+                                                     : resolveCall(instruction, step.pointers, step);
       break;
     case plan::Instruction::kKernel:
       status = modules->find(instruction.kernel(), step);

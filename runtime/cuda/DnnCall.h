@@ -107,14 +107,21 @@ Expected<DnnCall> describeConvolution(std::shared_ptr<const DnnLibrary> library,
                                       const plan::ConvolutionCall &call, std::span<const api::CUdeviceptr> pointers,
                                       api::CUdeviceptr workspace);
 
+/// Everything that the library is told about a convolution (LibraryCall::text), without asking it.
+std::string convolutionText(const plan::ConvolutionCall &call, std::span<const api::CUdeviceptr> pointers);
+/// How such a text of a convolution with a bias begins.
+constexpr const char *kBiasedText = "convolution forward + bias ";
+
 /// The oldest version of cuDNN that we use for attention and have tested.
 constexpr int kLeastDnnForAttention = 91900;
 
 /// The error that the library is older than that.
 Status tooOldForAttention(const DnnLibrary &library);
 
-/// Everything that the library is told about attention (LibraryCall::text), without asking it.
+/// Everything that the library is told about attention (LibraryCall::text), without asking it; begins with
+/// kAttentionText.
 std::string attentionText(const plan::AttentionCall &call, std::span<const api::CUdeviceptr> pointers);
+constexpr const char *kAttentionText = "attention ";
 
 /// Describes attention, or its gradient. Error: the library is too old, or one of its calls failed.
 Expected<DnnCall> describeAttention(std::shared_ptr<const DnnLibrary> library, api::cudnnHandle_t handle,

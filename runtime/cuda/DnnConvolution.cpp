@@ -10,6 +10,7 @@
 #include "runtime/cuda/DnnCall.h"
 #include "support/Advice.h"
 
+#include "runtime/plan/CallKernels.h"
 #include "runtime/plan/DType.h"
 
 #include <array>
@@ -58,14 +59,12 @@ std::vector<int64_t> stridesOf(const std::vector<int64_t> &dims, bool channelsLa
   return strides;
 }
 
-bool isFinished(const Call &call) { return call.finish() != Call::SUMS; }
-
 /// Advice if the library has no engine for the call.
 std::string wayOut(const Call &call) {
-  return isFinished(call) ? fmt::format("compile with {}, which leaves biases to kernels",
-                                        advice::compileSet("compiler.epilogues", "none"))
-                          : fmt::format("compile with {}, which is far slower",
-                                        advice::compileSet("compiler.convolutions", "kernels"));
+  return plan::isFinished(call) ? fmt::format("compile with {}, which leaves biases to kernels",
+                                              advice::compileSet("compiler.epilogues", "none"))
+                                : fmt::format("compile with {}, which is far slower",
+                                              advice::compileSet("compiler.convolutions", "kernels"));
 }
 
 /// Addresses of a convolution's operands: input, weights and output, or their gradients; and the bias, if it has one.
@@ -80,8 +79,8 @@ struct Addresses {
     case Call::WEIGHT_GRADIENT:
       return {pointers[0], pointers[2], pointers[1]};
     default:
-      if (isFinished(call))
-        return {pointers[0], pointers[1], pointers[3], pointers[2]};
+      if (plan::isFinished(call))
+        return {pointers[0], pointers[1], pointers[call.exact_bias() ? 4 : 3], pointers[2]};
       return {pointers[0], pointers[1], pointers[2]};
     }
   }
@@ -92,12 +91,12 @@ std::string textOf(const Call &call, const Addresses &at) {
   return fmt::format(
       "convolution {}{} {}{}, x {}, w {}, y {}, {}, stride {}, dilation {}, pads {} and {}, workspace "
       "{}, aligned {} {} {}{}",
-      kKinds[static_cast<size_t>(call.kind())], isFinished(call) ? " + bias" : "", plan::DType_Name(call.dtype()),
+      kKinds[static_cast<size_t>(call.kind())], plan::isFinished(call) ? " + bias" : "", plan::DType_Name(call.dtype()),
       call.tf32() ? " in TF32" : "", fmt::join(call.x_dims(), "x"), fmt::join(call.w_dims(), "x"),
       fmt::join(call.y_dims(), "x"), call.channels_last() ? "channels last" : "channels first",
       fmt::join(call.strides(), "x"), fmt::join(call.dilations(), "x"), fmt::join(call.pads_begin(), "x"),
       fmt::join(call.pads_end(), "x"), call.library_scratch_bytes(), dnnAlignmentOf(at.x), dnnAlignmentOf(at.w),
-      dnnAlignmentOf(at.y), isFinished(call) ? fmt::format(" bias {}", dnnAlignmentOf(at.bias)) : "");
+      dnnAlignmentOf(at.y), plan::isFinished(call) ? fmt::format(" bias {}", dnnAlignmentOf(at.bias)) : "");
 }
 
 /// Adds the convolution to the graph.
@@ -146,6 +145,10 @@ void convolve(DnnGraph &graph, const Call &call, const DnnDescriptor &x, const D
 
 } // namespace
 
+std::string convolutionText(const Call &call, std::span<const api::CUdeviceptr> pointers) {
+  return textOf(call, Addresses::of(call, pointers));
+}
+
 Expected<DnnCall> describeConvolution(std::shared_ptr<const DnnLibrary> library, api::cudnnHandle_t handle,
                                       const Call &call, std::span<const api::CUdeviceptr> pointers,
                                       api::CUdeviceptr workspace) {
@@ -162,7 +165,7 @@ Expected<DnnCall> describeConvolution(std::shared_ptr<const DnnLibrary> library,
   // Weights are never channels-last: an engine transposes them if needed, and they are small.
   const DnnDescriptor w = operand(call.w_dims(), false, at.w);
   const DnnDescriptor y = operand(call.y_dims(), call.channels_last(), at.y);
-  if (isFinished(call)) {
+  if (plan::isFinished(call)) {
     Sizes features = call.y_dims();
     for (int i = 0; i < features.size(); ++i)
       features.Set(i, i == 1 ? features.Get(i) : 1);

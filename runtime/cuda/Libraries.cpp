@@ -1,6 +1,7 @@
 //===- Libraries.cpp - the libraries that a plan's calls run on ----------===//
 #include "runtime/cuda/Libraries.h"
 #include "runtime/cuda/LibraryFile.h"
+#include "runtime/plan/CallKernels.h"
 #include "support/Advice.h"
 
 #include <algorithm>
@@ -16,8 +17,8 @@ bool calls(const plan::Plan &plan, plan::Instruction::CallCase kind) {
   });
 }
 
-/// How the text of each call of attention begins, and the code of one that kernels compute.
-constexpr const char *kAttentionText = "attention ", *kByKernels = "kernels";
+/// The code of a recorded call that kernels compute or finish.
+constexpr const char *kByKernels = "kernels";
 
 /// The usual reasons why a library does not start.
 Status doesNotStart(const Status &problem, const DriverLibrary &driver) {
@@ -36,6 +37,16 @@ Expected<Call> chosen(std::optional<AlgorithmChoice<Call>> &choice, Expected<Cal
   return described;
 }
 } // namespace
+
+Libraries::Libraries(const DriverLibrary &driver, api::CUstream stream, std::string machine,
+                     const runtime::Algorithms &recorded, bool tune)
+    : driver(driver), stream(stream), machine(std::move(machine)), recorded(recorded), tune(tune) {
+  parts[kAttention] = {"attention", "cuDNN", [](std::string_view text) { return text.starts_with(kAttentionText); }};
+  parts[kEpilogues] = {"epilogues of products", "cuBLASLt",
+                       [](std::string_view text) { return text.find(kEpilogueText) != text.npos; }};
+  parts[kBiases] = {"biases of convolutions", "cuDNN",
+                    [](std::string_view text) { return text.starts_with(kBiasedText); }};
+}
 
 Libraries::~Libraries() {
   products.reset();
@@ -102,28 +113,40 @@ Status Libraries::openCompiler() {
       recorded.source, before, compiler, before, advice::flag("tune"));
 }
 
-Libraries::Recorded Libraries::recordedAttention() const {
+std::optional<Libraries::PartNumber> Libraries::partOf(const plan::Instruction &instruction) {
+  if (!plan::mayHaveKernels(instruction))
+    return std::nullopt;
+  return instruction.has_attention() ? kAttention : instruction.has_matmul() ? kEpilogues : kBiases;
+}
+
+bool Libraries::usesKernels(const plan::Instruction &instruction) const {
+  const std::optional<PartNumber> part = partOf(instruction);
+  return part && !parts[*part].whyKernels.empty();
+}
+
+Libraries::Recorded Libraries::recordedOf(const Part &part) const {
   if (tune)
     return Recorded::None;
   Recorded found = Recorded::None;
   for (const auto &[text, algorithm] : recorded.calls)
-    if (text.starts_with(kAttentionText))
+    if (part.isOf(text))
       found = algorithm.code == kByKernels ? Recorded::Kernels : Recorded::Library;
   return found;
 }
 
-Status Libraries::useKernels(const Status &why) {
-  if (recordedAttention() == Recorded::Library)
-    return Status(
-        fmt::format("{}: cuDNN computed the run's attention: {}; or go on with {}, which chooses anew (results "
-                    "may differ in their last bits)",
-                    recorded.source, why.message(), advice::flag("tune")));
-  if (!hasKernels)
+Status Libraries::useKernels(PartNumber number, const Status &why) {
+  Part &part = parts[number];
+  if (recordedOf(part) == Recorded::Library)
+    return Status(fmt::format("{}: {} computed the run's {}: {}; or go on with {}, which chooses anew (results "
+                              "may differ in their last bits)",
+                              recorded.source, part.library, part.noun, why.message(), advice::flag("tune")));
+  if (!part.hasKernels)
     return why;
-  whyKernels = why.message().substr(0, why.message().find("; ")); // without the advice
-  attentions.reset();
-  tried.clear();
-  compiler.clear();
+  part.whyKernels = why.message().substr(0, why.message().find("; ")); // without the advice
+  if (number == kAttention) {
+    attentions.reset();
+    compiler.clear();
+  }
   return Status();
 }
 
@@ -142,17 +165,22 @@ Status Libraries::open(const plan::Plan &plan) {
     status = openDnn();
   if (status.ok() && convolves && !recorded.empty())
     status = convolutions->compareLibrary();
-  if (!status.ok() || !calls(plan, plan::Instruction::kAttention))
+  if (!status.ok())
     return status;
-  hasKernels = std::all_of(plan.entries().begin(), plan.entries().end(), [](const plan::Entry &entry) {
-    return std::all_of(entry.instructions().begin(), entry.instructions().end(), [](const plan::Instruction &one) {
-      return !one.has_attention() || one.attention().kernels_size() > 0;
-    });
-  });
-  if (recordedAttention() == Recorded::Kernels && hasKernels)
-    return useKernels(error("{} has them", recorded.source));
+  for (Part &part : parts)
+    part.hasKernels = true;
+  for (const plan::Entry &entry : plan.entries())
+    for (const plan::Instruction &instruction : entry.instructions())
+      if (const std::optional<PartNumber> part = partOf(instruction); part && plan::kernelsOf(instruction).empty())
+        parts[*part].hasKernels = false;
+  for (PartNumber part : {kAttention, kEpilogues, kBiases})
+    if (recordedOf(parts[part]) == Recorded::Kernels && parts[part].hasKernels)
+      if (status = useKernels(part, error("{} has them", recorded.source)); !status.ok())
+        return status;
+  if (!calls(plan, plan::Instruction::kAttention) || !parts[kAttention].whyKernels.empty())
+    return Status();
   if (Status missing = openAttention(); !missing.ok())
-    return useKernels(missing);
+    return useKernels(kAttention, missing);
   return recorded.empty() ? Status() : attentions->compareLibrary();
 }
 
@@ -175,19 +203,35 @@ Expected<DnnCall> Libraries::attention(const plan::AttentionCall &call, Pointers
   return chosen(attentions, describeAttention(dnn, dnnHandle, call, pointers, workspace));
 }
 
-Status Libraries::tryAttention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace) {
-  if (attendsByKernels())
+Status Libraries::tryCall(const plan::Instruction &instruction, Pointers pointers, api::CUdeviceptr workspace) {
+  const std::optional<PartNumber> part = partOf(instruction);
+  if (!part || usesKernels(instruction))
     return Status();
-  Expected<DnnCall> described = describeAttention(dnn, dnnHandle, call, pointers, workspace);
-  Status status = described ? attentions->find(*described) : described.status();
-  if (!status.ok())
-    return useKernels(status);
-  tried.push_back(described.take());
-  return Status();
+  auto find = [&](auto &choice, auto described) {
+    if (Status status = described ? choice->find(*described) : described.status(); !status.ok())
+      return useKernels(*part, status);
+    if constexpr (std::is_same_v<decltype(described), Expected<DnnCall>>)
+      tried.push_back(described.take());
+    return Status();
+  };
+  switch (*part) {
+  case kAttention:
+    return find(attentions, describeAttention(dnn, dnnHandle, instruction.attention(), pointers, workspace));
+  case kEpilogues:
+    return find(products, BlasProduct::describe(blas, blasHandle, instruction.matmul(),
+                                                BlasOperands::of(instruction.matmul(), pointers, workspace)));
+  default:
+    return find(convolutions, describeConvolution(dnn, dnnHandle, instruction.convolution(), pointers, workspace));
+  }
 }
 
-void Libraries::recordKernels(const plan::AttentionCall &call, Pointers pointers) {
-  byKernels[attentionText(call, pointers)] = {kByKernels, "generated kernels, since " + whyKernels};
+void Libraries::recordKernels(const plan::Instruction &instruction, Pointers pointers) {
+  const PartNumber number = *partOf(instruction);
+  const std::string text = number == kAttention ? attentionText(instruction.attention(), pointers)
+                           : number == kEpilogues
+                               ? productText(instruction.matmul(), BlasOperands::of(instruction.matmul(), pointers, 0))
+                               : convolutionText(instruction.convolution(), pointers);
+  parts[number].byKernels[text] = {kByKernels, "generated kernels, since " + parts[number].whyKernels};
 }
 
 runtime::Algorithms Libraries::taken() const {
@@ -209,12 +253,15 @@ runtime::Algorithms Libraries::taken() const {
     name(compiler);
     all.notes.push_back(fmt::format("attention: {}, compiled by {}", attentions->libraryName(), compiler));
   }
-  if (!byKernels.empty()) {
-    if (all.library.empty())
-      name("generated kernels");
-    all.calls.insert(byKernels.begin(), byKernels.end());
-    all.notes.push_back(fmt::format("attention: generated kernels in place of cuDNN: {}", whyKernels));
-  }
+  for (const Part &part : parts)
+    if (!part.byKernels.empty()) {
+      if (all.library.empty())
+        name("generated kernels");
+      for (const auto &[text, algorithm] : part.byKernels) // other calls of the part may have found an algorithm first
+        all.calls.insert_or_assign(text, algorithm);
+      all.notes.push_back(
+          fmt::format("{}: generated kernels in place of {}: {}", part.noun, part.library, part.whyKernels));
+    }
   if (!all.empty())
     all.machine = machine;
   return all;

@@ -4,6 +4,7 @@
 
 #include "runtime/cuda/AlgorithmChoice.h"
 
+#include <array>
 #include <optional>
 
 namespace tcc::cuda {
@@ -16,8 +17,7 @@ public:
 
   /// `machine` names the card for the record. References must outlive the object.
   Libraries(const DriverLibrary &driver, api::CUstream stream, std::string machine, const runtime::Algorithms &recorded,
-            bool tune)
-      : driver(driver), stream(stream), machine(std::move(machine)), recorded(recorded), tune(tune) {}
+            bool tune);
   Libraries(const Libraries &) = delete;
   Libraries &operator=(const Libraries &) = delete;
   ~Libraries();
@@ -35,14 +35,14 @@ public:
   Expected<DnnCall> convolution(const plan::ConvolutionCall &call, Pointers pointers, api::CUdeviceptr workspace);
   Expected<DnnCall> attention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace);
 
-  /// Attention is computed by the library everywhere in a plan, or by the plan's kernels: a plan's losses then depend
-  /// on one choice, which the run records.
-  bool attendsByKernels() const { return !whyKernels.empty(); }
-  /// Lets the plan's kernels compute attention if the library has no engine for this call. Error: the library has
+  /// Attention, epilogues of products and biases of convolutions are each computed by the library everywhere in a plan,
+  /// or by the plan's kernels: a plan's losses then depend on one choice for each part, which the run records.
+  bool usesKernels(const plan::Instruction &instruction) const;
+  /// Lets the plan's kernels compute a part if the library has no algorithm for this call of it. Error: the library has
   /// none, and the kernels may not take its place, since a call has none or the run was computed by the library.
-  Status tryAttention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace);
-  /// Records that kernels compute this call.
-  void recordKernels(const plan::AttentionCall &call, Pointers pointers);
+  Status tryCall(const plan::Instruction &instruction, Pointers pointers, api::CUdeviceptr workspace);
+  /// Records that kernels compute or finish this call.
+  void recordKernels(const plan::Instruction &instruction, Pointers pointers);
 
   /// The algorithms chosen so far.
   runtime::Algorithms taken() const;
@@ -54,11 +54,21 @@ private:
   Status openCompiler();
   /// Opens what attention by the library needs.
   Status openAttention();
-  /// Lets kernels compute attention, if they may; else the error that prevents the library from it.
-  Status useKernels(const Status &why);
-  /// The kind of the run's record of attention: by kernels, by the library, or none.
+  /// Calls that kernels may compute or finish in place of the library.
+  struct Part {
+    const char *noun = "", *library = "";
+    bool (*isOf)(std::string_view text) = nullptr;            ///< whether a recorded call is one of them
+    bool hasKernels = false;                                  ///< each call of the plan has kernels
+    std::string whyKernels = {};                              ///< run; empty: the library does
+    std::map<std::string, runtime::Algorithm> byKernels = {}; ///< calls that they compute, for the record
+  };
+  enum PartNumber : size_t { kAttention, kEpilogues, kBiases, kParts };
+  static std::optional<PartNumber> partOf(const plan::Instruction &instruction);
+  /// Lets kernels compute a part, if they may; else the error that prevents the library from it.
+  Status useKernels(PartNumber number, const Status &why);
+  /// The kind of the run's record of a part: by kernels, by the library, or none.
   enum class Recorded { None, Kernels, Library };
-  Recorded recordedAttention() const;
+  Recorded recordedOf(const Part &part) const;
 
   const DriverLibrary &driver;
   api::CUstream stream;
@@ -71,12 +81,10 @@ private:
   std::shared_ptr<const DnnLibrary> dnn;
   api::cudnnHandle_t dnnHandle = nullptr;
   std::optional<AlgorithmChoice<DnnCall>> convolutions, attentions;
-  bool convolves = false;                              ///< the plan has convolutions
-  bool hasKernels = false;                             ///< each call of attention has kernels
-  std::vector<DnnCall> tried;                          ///< whose graphs the found engines refer to
-  std::string whyKernels;                              ///< compute attention; empty: the library does
-  std::map<std::string, runtime::Algorithm> byKernels; ///< calls that they compute, for the record
-  std::string compiler;                                ///< "NVRTC 13.0"; empty: no call needs it
+  bool convolves = false; ///< the plan has convolutions
+  std::array<Part, kParts> parts;
+  std::vector<DnnCall> tried; ///< whose graphs the found engines refer to
+  std::string compiler;       ///< "NVRTC 13.0"; empty: no call needs it
 };
 
 } // namespace tcc::cuda

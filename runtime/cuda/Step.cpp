@@ -31,19 +31,19 @@ api::CUresult fill(const Step &step, const DriverLibrary &driver, api::CUstream 
 } // namespace
 
 Status submit(const Step &step, const DriverLibrary &driver, api::CUstream stream, const CardRanks *ranks) {
-  if (step.product)
-    return step.product->submit(stream);
   if (step.slices)
     return step.slices->submit(driver, stream);
-  if (step.graph)
-    return step.graph->submit(stream);
+  if (step.product || step.graph || !step.kernels.empty()) {
+    Status status = step.product ? step.product->submit(stream) : step.graph ? step.graph->submit(stream) : Status();
+    for (const Step &one : step.kernels)
+      if (status.ok())
+        status = submit(one, driver, stream, ranks);
+    return status;
+  }
   if (step.collective) {
     Status status = step.collective->begin(driver, stream, ranks ? ranks->rank() : 0);
     return status.ok() && ranks && !step.collective->isLocal() ? step.collective->submit(*ranks, stream) : status;
   }
-  for (const Step &one : step.kernels)
-    if (Status status = submit(one, driver, stream, ranks); !status.ok())
-      return status;
   if (step.kernel) {
     std::vector<void *> parameters;
     if (step.takesTable)

@@ -31,7 +31,7 @@ struct Step {
   bool store = false;             // a transfer to the host
   std::array<std::byte, 8> value; // of a fill: an element's bytes
   size_t valueBytes = 0;
-  std::vector<Step> kernels; ///< of a library's call that generated kernels compute, in the order of their launches
+  std::vector<Step> kernels; ///< that compute a library's call, or finish the plain one, in the order of their launches
 };
 
 /// Adds the step's work to a stream, or to the graph that the stream captures. `ranks`: for collectives; null: a single

@@ -69,9 +69,6 @@ inline uint64_t attentionRowBytes(const AttentionCall &call) {
   return (bytes + kLibraryWorkspaceAlignment - 1) / kLibraryWorkspaceAlignment * kLibraryWorkspaceAlignment;
 }
 
-/// In place of an operand's number: the sums of rows at the start of the aligned scratch.
-inline constexpr int kRowSums = -1;
-
 /// The operands of each of the call's kernels, as numbers of the instruction's operands. Attention is one kernel of all
 /// operands. Its gradient is two: the first sums output times its gradient of each row, the second one reads these sums
 /// in place of the output. Empty: no kernels compute such a call. Valid only if each tensor is in an operand.
@@ -87,12 +84,12 @@ inline std::vector<std::vector<int>> attentionKernelOperands(const AttentionCall
       (tensors[static_cast<size_t>(i)].isWritten ? written : read).insert(static_cast<int>(call.tensors(i).operand()));
   std::vector<int> last(read.begin(), read.end());
   if (gradient)
-    last.push_back(kRowSums);
+    last.push_back(kInScratch);
   last.insert(last.end(), written.begin(), written.end());
   if (!gradient)
     return {last};
   return {{static_cast<int>(call.tensors(kOutput).operand()), static_cast<int>(call.tensors(kOutputGrad).operand()),
-           kRowSums},
+           kInScratch},
           last};
 }
 

@@ -39,6 +39,10 @@ inline constexpr uint32_t kMostGridBlocks = (uint32_t(1) << 31) - 1;
 /// (bytes).
 inline constexpr uint64_t kLibraryWorkspaceAlignment = 256;
 
+/// In place of the number of an operand, for kernels that compute a library's call: the start of that workspace, where
+/// an earlier kernel of the call has left sums.
+inline constexpr int kInScratch = -1;
+
 /// Alignment of arenas, of every buffer in them, and of payloads (bytes): one cache line, one AVX-512 vector.
 inline constexpr uint64_t kAlignmentBytes = 64;
 

@@ -1,5 +1,6 @@
 //===- VerifierCalls.cpp - checks that each call fits its operands --------===//
 #include "runtime/plan/AttentionLayout.h"
+#include "runtime/plan/CallKernels.h"
 #include "runtime/plan/FourBits.h"
 #include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Parallelism.h"
@@ -211,44 +212,119 @@ void verifyRowwise(const Context &context, const Call &call, const MatmulCall &m
                     describe(call.entry, call.instruction.operands(i).buffer()));
 }
 
+/// The kernels of a library's call must access the call's operands as it does, read what is read or was written before,
+/// write all of its results, and have no scratch but the sums that one passes to the next.
+void verifyKernelsOf(const Context &context, const Call &call) {
+  const Instruction &instruction = call.instruction;
+  const KernelCalls &kernels = kernelsOf(instruction);
+  if (kernels.empty())
+    return;
+  const std::vector<std::vector<int>> operands = callKernelOperands(instruction);
+  if (kernels.size() != static_cast<int>(operands.size()))
+    return call.report("{}: {} kernels compute {}, {} were expected", call.where(), kernels.size(),
+                       instruction.has_attention() ? "attention" : "the epilogue", operands.size());
+  const uint64_t sumBytes = callKernelScratchBytes(instruction), scratch = instruction.scratch_slot_bytes();
+  if (sumBytes > 0 && (scratch < kLibraryWorkspaceAlignment || scratch - kLibraryWorkspaceAlignment < sumBytes))
+    call.report("{}: scratch of {} bytes does not hold aligned sums of {}, which its kernels write", call.where(),
+                scratch, sumBytes);
+  bool summed = false;
+  std::vector<char> filled; // operands that have values
+  for (const Operand &operand : instruction.operands())
+    filled.push_back(operand.read());
+  if (const std::vector<int> plain = plainCallOf(instruction).second; !plain.empty())
+    filled[static_cast<size_t>(plain.back())] = 1;
+  for (int k = 0; k < kernels.size(); ++k) {
+    const KernelCall &kernel = kernels.Get(k);
+    const std::vector<int> &own = operands[static_cast<size_t>(k)];
+    const KernelSignature *signature = findSignature(call, kernel, static_cast<int>(own.size()));
+    if (!signature)
+      continue;
+    for (size_t i = 0; i < own.size(); ++i) {
+      const KernelSignature::Operand &wanted = signature->operands(static_cast<int>(i));
+      std::string role = fmt::format("operand {} of kernel '{}'", i, kernel.symbol());
+      if (own[i] == kInScratch) {
+        const bool written = !std::exchange(summed, true);
+        if (wanted.read() == written || wanted.write() != written || wanted.bytes() > sumBytes)
+          call.report("{}: {} is {} and of {} bytes, the sums in the scratch are {} and take {}", call.where(), role,
+                      accessName(wanted.read(), wanted.write()), wanted.bytes(), accessName(!written, written),
+                      sumBytes);
+        continue;
+      }
+      call.reaches(own[i], role, wanted.bytes(), wanted.alignment());
+      const Operand &operand = call.instruction.operands(own[i]);
+      if ((wanted.write() && !operand.write()) || (wanted.read() && !filled[static_cast<size_t>(own[i])]))
+        call.report("{}: {} ({}) is {}, the plan says it is {}", call.where(), role,
+                    describe(call.entry, operand.buffer()), accessName(wanted.read(), wanted.write()),
+                    accessName(operand.read(), operand.write()));
+      for (size_t j = 0; j < i; ++j) {
+        const bool updates = own[j] == own[i] && (wanted.write() || signature->operands(static_cast<int>(j)).write());
+        const bool allowed = std::any_of(
+            signature->in_place().begin(), signature->in_place().end(),
+            [&](const KernelSignature::Pair &pair) { return pair.source() == j && pair.destination() == i; });
+        if (updates && !allowed)
+          call.report("{}: kernel '{}' cannot write its operand {} in place of {}", call.where(), kernel.symbol(), i,
+                      j);
+      }
+    }
+    for (size_t i = 0; i < own.size(); ++i)
+      if (own[i] != kInScratch && signature->operands(static_cast<int>(i)).write())
+        filled[static_cast<size_t>(own[i])] = 1;
+    if (signature->scratch_bytes() > 0 || isJoined(kernel.symbol()) || takesFirstTile(context.plan, *signature))
+      call.report(
+          "{}: kernel '{}' has scratch of its own, shares its launch or takes slices, which no kernel of a call "
+          "does",
+          call.where(), kernel.symbol());
+    for (const KernelSignature::Pair &pair : signature->in_place())
+      if (pair.required() && own[pair.source()] != own[pair.destination()])
+        call.report("{}: kernel '{}' writes its operand {} in place of {}, which {} does not", call.where(),
+                    kernel.symbol(), pair.destination(), pair.source(),
+                    instruction.has_attention() ? "attention" : "the epilogue");
+    verifyGrid(context, call.entry, call.index, kernel, *signature);
+  }
+  for (size_t i = 0; i < filled.size(); ++i)
+    if (!filled[i])
+      call.report("{}: its kernels do not write operand {} ({})", call.where(), i,
+                  describe(call.entry, instruction.operands(static_cast<int>(i)).buffer()));
+}
+
 /// A product with an epilogue; a batch may only have a bias. All tensors of the epilogue have the result's type.
-void verifyEpilogue(const Call &call, const MatmulCall &matmul) {
+void verifyEpilogue(const Context &context, const Call &call, const MatmulCall &matmul) {
   const Epilogue &epilogue = matmul.epilogue();
   const bool none = epilogue.kind() == Epilogue::NONE, gradient = epilogue.kind() == Epilogue::GELU_GRADIENT;
   const bool ofOperand = epilogue.sums() == Epilogue::OF_A || epilogue.sums() == Epilogue::OF_B;
   const bool known = Epilogue::Kind_IsValid(epilogue.kind()) && Epilogue::Sums_IsValid(epilogue.sums()) &&
                      (none ? ofOperand : !ofOperand) && (epilogue.sums() != Epilogue::OF_RESULT || gradient) &&
                      (!epilogue.keeps_input() || epilogue.kind() == Epilogue::GELU) &&
-                     (epilogue.kind() == Epilogue::BIAS || (matmul.batch() == 1 && !epilogue.bias_of_each()));
+                     (epilogue.kind() == Epilogue::BIAS || (matmul.batch() == 1 && !epilogue.bias_of_each())) &&
+                     (!none || !epilogue.exact_bias()) && epilogue.sum_parts() >= 0 &&
+                     epilogue.sum_parts() <= (epilogue.sums() == Epilogue::NO_SUMS ? 0 : kMostSumParts);
   const DType result = matmul.result_dtype() == DTYPE_NONE ? matmul.dtype() : matmul.result_dtype();
   if (!known || matmul.accumulate() || matmul.chunk_k() != matmul.k()) {
     call.report("{}: a matmul with an epilogue that no library has for it", call.where());
     return;
   }
-  const bool sums = epilogue.sums() != Epilogue::NO_SUMS;
-  if (!call.operandCount("matmul with this epilogue", 3 + !none + epilogue.keeps_input() + sums))
+  const EpilogueOperands at = EpilogueOperands::of(epilogue);
+  if (!call.operandCount("matmul with this epilogue", at.count))
     return;
   const uint64_t factor = dtypeBytes(matmul.dtype()), size = dtypeBytes(result), batch = matmul.batch(), m = matmul.m(),
                  n = matmul.n(), k = matmul.k();
   call.operand(0, "A", saturatingProduct({factor, batch, m, k}), factor, false);
   call.operand(1, "B", saturatingProduct({factor, batch, k, n}), factor, false);
-  int next = 2;
+  const uint64_t biases = epilogue.bias_of_each() ? batch : 1;
   if (!none)
-    call.operand(next++, gradient ? "the epilogue's matrix" : "the bias",
-                 saturatingProduct({size,
-                                    gradient                  ? m
-                                    : epilogue.bias_of_each() ? batch
-                                                              : 1,
-                                    n}),
-                 size, false);
-  call.operand(next++, "C", saturatingProduct({size, batch, m, n}), size, true);
+    call.operand(at.added, gradient ? "the epilogue's matrix" : "the bias",
+                 saturatingProduct({size, gradient ? m : biases, n}), size, false);
+  if (epilogue.exact_bias()) // in f32, or in the type of C
+    call.operand(at.bias, "the bias that kernels add", saturatingProduct({size, biases, n}), size, false);
+  call.operand(at.c, "C", saturatingProduct({size, batch, m, n}), size, true);
   if (epilogue.keeps_input())
-    call.operand(next++, "the kept input", saturatingProduct({size, m, n}), size, true);
-  if (sums)
-    call.operand(next, "the sums", saturatingProduct({size, epilogue.sums() == Epilogue::OF_A ? m : n}), size, true);
+    call.operand(at.kept, "the kept input", saturatingProduct({size, m, n}), size, true);
+  if (at.sums >= 0)
+    call.operand(at.sums, "the sums", saturatingProduct({size, epilogue.sums() == Epilogue::OF_A ? m : n}), size, true);
   for (const InPlace &pair : call.instruction.in_place())
     call.report("{}: a matmul with an epilogue cannot write operand {} in place of {}", call.where(),
                 pair.destination(), pair.source());
+  verifyKernelsOf(context, call);
 }
 
 /// True if the codes of a product's B are those of a matrix [k, n].
@@ -287,7 +363,7 @@ void verifyMatmul(const Context &context, const Call &call, const MatmulCall &ma
   if (matmul.has_row_kernel())
     return verifyRowwise(context, call, matmul);
   if (matmul.has_epilogue())
-    return verifyEpilogue(call, matmul);
+    return verifyEpilogue(context, call, matmul);
   // The addend D precedes C, which overwrites it; or the scales and zero points of a B in 4 bits do.
   const bool zeros = fourBits && matmul.four_bits().grid().zeros() != BlockGrid::NONE;
   int c = zeros ? 4 : matmul.accumulate() || fourBits ? 3 : 2;
@@ -367,7 +443,7 @@ uint64_t bytesOf(const google::protobuf::RepeatedField<int64_t> &dims, uint64_t 
   return bytes;
 }
 
-void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
+void verifyConvolution(const Context &context, const Call &call, const ConvolutionCall &conv) {
   uint64_t size = dtypeBytes(conv.dtype());
   if (size == 0) {
     call.report("{}: a convolution without element type", call.where());
@@ -383,13 +459,19 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
   uint64_t sizeOfW = conv.result_dtype() == DTYPE_NONE ? size : dtypeBytes(conv.result_dtype()); // as a result
   uint64_t chunks = (conv.x_dims(0) + conv.tile_batch() - 1) / conv.tile_batch();
   bool partial = conv.kind() == ConvolutionCall::WEIGHT_GRADIENT && (chunks > 1 || conv.partial_bytes() > 0);
-  const bool finished = conv.finish() != ConvolutionCall::SUMS;
+  const bool finished = isFinished(conv);
   if (finished && (!ConvolutionCall::Finish_IsValid(conv.finish()) || conv.kind() != ConvolutionCall::FORWARD ||
                    conv.implementation() != ConvolutionCall::CUDNN || sizeOfW != size)) {
     call.report("{}: a convolution with a bias that no library has for it", call.where());
     return;
   }
-  if (!call.operandCount(finished ? "convolution with a bias" : "convolution", partial || finished ? 4 : 3))
+  if (!finished && (conv.exact_bias() || conv.kernels_size() > 0)) {
+    call.report("{}: kernels add a bias to a convolution that has none", call.where());
+    return;
+  }
+  if (!call.operandCount(finished ? "convolution with a bias" : "convolution", finished  ? 4 + conv.exact_bias()
+                                                                               : partial ? 4
+                                                                                         : 3))
     return;
   switch (conv.kind()) {
   case ConvolutionCall::FORWARD:
@@ -397,7 +479,12 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
     call.operand(1, "w", w, size, false);
     if (finished)
       call.operand(2, "the bias", saturatingProduct({size, static_cast<uint64_t>(conv.y_dims(1))}), size, false);
-    call.operand(finished ? 3 : 2, "y", y, size, true);
+    if (conv.exact_bias())
+      call.operand(3, "the bias that kernels add", saturatingProduct({4, static_cast<uint64_t>(conv.y_dims(1))}), 4,
+                   false);
+    call.operand(finished ? 3 + conv.exact_bias() : 2, "y", y, size, true);
+    if (finished)
+      verifyKernelsOf(context, call);
     break;
   case ConvolutionCall::INPUT_GRADIENT:
     call.operand(0, "dy", y, size, false);
@@ -504,7 +591,7 @@ void verifyCall(const Context &context, const Entry &entry, int index) {
     return verifyMatmul(context, call, instruction.matmul());
   case Instruction::kConvolution:
     verifyLibrary(context, entry, index);
-    return verifyConvolution(call, instruction.convolution());
+    return verifyConvolution(context, call, instruction.convolution());
   case Instruction::kAttention:
     return verifyAttention(context, entry, index);
   case Instruction::kCopy:
@@ -646,53 +733,6 @@ bool areDisjoint(Bytes one, Bytes other) {
 }
 } // namespace
 
-/// The kernels of a call must access the call's operands as it does, write all of its results, and have no scratch but
-/// the sums of rows.
-static void verifyKernelsOf(const Context &context, const Call &call, const AttentionCall &attention) {
-  if (attention.kernels_size() == 0)
-    return;
-  const std::vector<std::vector<int>> operands = attentionKernelOperands(attention);
-  if (attention.kernels_size() != static_cast<int>(operands.size()))
-    return call.report("{}: {} kernels compute attention, {} were expected", call.where(), attention.kernels_size(),
-                       operands.size());
-  bool summed = false;
-  for (int k = 0; k < attention.kernels_size(); ++k) {
-    const KernelCall &kernel = attention.kernels(k);
-    const std::vector<int> &own = operands[static_cast<size_t>(k)];
-    const KernelSignature *signature = findSignature(call, kernel, static_cast<int>(own.size()));
-    if (!signature)
-      continue;
-    for (size_t i = 0; i < own.size(); ++i) {
-      const KernelSignature::Operand &wanted = signature->operands(static_cast<int>(i));
-      std::string role = fmt::format("operand {} of kernel '{}'", i, kernel.symbol());
-      if (own[i] == kRowSums) {
-        const bool written = !std::exchange(summed, true);
-        if (wanted.read() == written || wanted.write() != written || wanted.bytes() > attentionRowBytes(attention))
-          call.report("{}: {} is {} and of {} bytes, the sums of rows are {} and take {}", call.where(), role,
-                      accessName(wanted.read(), wanted.write()), wanted.bytes(), accessName(!written, written),
-                      attentionRowBytes(attention));
-        continue;
-      }
-      call.reaches(own[i], role, wanted.bytes(), wanted.alignment());
-      const Operand &operand = call.instruction.operands(own[i]);
-      if (operand.read() != wanted.read() || operand.write() != wanted.write())
-        call.report("{}: {} ({}) is {}, the plan says it is {}", call.where(), role,
-                    describe(call.entry, operand.buffer()), accessName(wanted.read(), wanted.write()),
-                    accessName(operand.read(), operand.write()));
-    }
-    if (signature->scratch_bytes() > 0 || isJoined(kernel.symbol()) || takesFirstTile(context.plan, *signature))
-      call.report(
-          "{}: kernel '{}' has scratch of its own, shares its launch or takes slices, which no kernel of a call "
-          "does",
-          call.where(), kernel.symbol());
-    for (const KernelSignature::Pair &pair : signature->in_place())
-      if (pair.required())
-        call.report("{}: kernel '{}' writes its operand {} in place of {}, which attention does not", call.where(),
-                    kernel.symbol(), pair.destination(), pair.source());
-    verifyGrid(context, call.entry, call.index, kernel, *signature);
-  }
-}
-
 void verifyAttention(const Context &context, const Entry &entry, int index) {
   const Instruction &instruction = entry.instructions(index);
   const AttentionCall &call = instruction.attention();
@@ -782,7 +822,7 @@ void verifyAttention(const Context &context, const Entry &entry, int index) {
     fail("{} bytes of scratch do not hold the {} of sums of rows", wanted, attentionRowBytes(call));
   if (wanted > 0 && (scratch < kLibraryWorkspaceAlignment || scratch - kLibraryWorkspaceAlignment < wanted))
     fail("scratch of {} bytes does not hold an aligned workspace of {}", scratch, wanted);
-  verifyKernelsOf(context, Call{context.signatures, entry, index, instruction, context.report}, call);
+  verifyKernelsOf(context, Call{context.signatures, entry, index, instruction, context.report});
 }
 
 } // namespace tcc::plan::verifier

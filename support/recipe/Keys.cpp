@@ -608,10 +608,11 @@ std::vector<Key> makeKeys() {
       {"compiler.slice_bytes", integer(0, int64_t(1) << 50), "32 MiB", Recompile,
        "on CUDA, a larger gradient of a matrix is computed in slices of rows, at most so many bytes each, by the "
        "instruction that updates the matrix, and never stored whole; 0: all are stored"},
-      {"compiler.epilogues", choice({"exact", "bias", "gelu", "all", "none"}), "\"exact\"", Recompile,
+      {"compiler.epilogues", choice({"auto", "exact", "bias", "gelu", "all", "none"}), "\"auto\"", Recompile,
        "on CUDA, the epilogues that calls of products and convolutions compute: `\"exact\"`: biases that keep their "
        "bits; `\"bias\"`: all biases; `\"gelu\"`: also gelu and its gradient; `\"all\"`: also "
-       "sums for biases' gradients; each in the library's bits"},
+       "sums for biases' gradients; each in the library's bits; `\"auto\"`: `\"exact\"`, and for 16-bit products "
+       "what was measured to be faster on the architecture"},
       {"compiler.convolutions", choice({"auto", "kernels"}), "\"auto\"", Recompile,
        "on CUDA, the implementation of convolutions: `\"auto\"`: cuDNN, except those that it has no engine for; "
        "`\"kernels\"`: "

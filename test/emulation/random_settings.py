@@ -43,7 +43,7 @@ SETTINGS = {
     "optimizer.kind": [None, "sgd", "adamw", "rmsprop", "lion", "lamb", "muon", "adagrad"],
     "compiler.attention": ["auto", "fused", "unfused"],
     "compiler.attention_calls": ["auto", "none", "forward", "both"],
-    "compiler.epilogues": ["none", "exact", "bias", "gelu", "all"],
+    "compiler.epilogues": ["auto", "none", "exact", "bias", "gelu", "all"],
     "compiler.slice_bytes": [0, 1024, 16384, 33554432],
     "compiler.chunk_bytes": [0, 4096, 65536, 67108864],
     "compiler.convolutions": ["auto", "kernels"],

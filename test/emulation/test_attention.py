@@ -110,6 +110,11 @@ class Attention(EndToEnd):
         for i, (settings, said) in enumerate(self.MISSING):
             run = self.run_on_card("vit-tiny", plan, out=f"missing-{i}", steps=1, **settings)
             self.assertRegex((run / "log.txt").read_text(), "attention: generated kernels in place of cuDNN: .*" + said)
+        for settings, computed_by, kind in (({"dnn": 91800}, "kernels", "generated"), ({}, "cuDNN", "library")):
+            profile = json.loads(self.succeed("trun", "profile", plan, "--data", ZOO / "vit-tiny" / "data.safetensors", "--steps", 1,
+                                              "--warmup", 0, "--json", env=stand_in(mode="fast", **settings)).out)
+            found = {(f" by {computed_by}" in kernel["what"], kernel["kind"]) for kernel in profile["kernels"] if kernel["what"].startswith("attention")}
+            self.assertEqual(found, {(True, kind)})
         run = self.run_on_card("vit-tiny", plan, out="there", steps=1)
         self.assertRegex((run / "log.txt").read_text(), r"attention: cuDNN 9\.26\.0, compiled by NVRTC 13\.0")
 

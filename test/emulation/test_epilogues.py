@@ -1,6 +1,7 @@
 """Epilogues of the calls for products and convolutions: `test_epilogues.py STANDIN` compiles models at each level of
 compiler.epilogues and runs them on the stand-in. (test_models.py has products in f32.)"""
 import json
+import re
 import unittest
 
 from standin import STANDIN, stand_in  # first: it takes its argument, and makes common importable
@@ -152,14 +153,93 @@ class Epilogues(EndToEnd):
         names, _ = self.kernels(self.plan(model, self.write("depthwise.toml", models.SQUARES), "all", entry="predict"))
         self.assertIn("convolution cuDNN", names)
 
-    def test_a_library_without_engines(self):
+    # -- libraries without algorithms for epilogues ---------------------------------------------------------------------
+
+    def by_kernels(self, run):
+        """What kernels finished in a run: by its log, and by its record."""
+        said = re.findall("(epilogues of products|biases of convolutions): generated kernels in place of (?:cuBLASLt|cuDNN): (.*)",
+                          (run / "log.txt").read_text())
+        calls = {call["call"]: call["algorithm"] for call in json.loads((run / "algorithms.json").read_text())["calls"]}
+        recorded = {call for call, algorithm in calls.items() if algorithm == "kernels"}
+        finished = {call for call in calls if ", epilogue " in call or " + bias " in call}
+        self.assertIn(recorded, (set(), finished), "one choice holds for all calls of a plan")
+        return dict(said), recorded
+
+    def test_kernels_in_place_of_epilogues_of_products(self):
+        """The bits of a plan without epilogues; in 16 bits gelu's sums are rounded to 16 bits, as in a call."""
+        for model, precision, level, lacks, same in [
+                ("nano-gpt", "f32", "all", 2, True), ("nano-gpt", "bf16", "all", 2, False), ("vit-tiny", "bf16", "auto", 0, True)]:
+            with self.subTest(model=model, precision=precision, level=level):
+                case = ZOO / model
+                losses = {}
+                for how in (level, "none"):
+                    name = f"{model}-{precision}-{level}-{how}"
+                    words = ["--precision", precision, "--set", "compiler.attention_calls=none"]
+                    plan = self.plan(case / "model.onnx", case / "recipe.toml", how, *words, plan=f"{name}.tplan")
+                    run = self.train(plan, case / "data.safetensors", "--device", "cuda", "--no-release", steps=3, out=name,
+                                     env=stand_in(mode="checked", order="seeded", seed=3, epilogues=lacks))
+                    losses[how] = [update["loss"] for update in metrics(run)[0]]
+                    said, recorded = self.by_kernels(run)
+                    self.assertEqual((set(said), bool(recorded)), ({"epilogues of products"}, True) if how == level else (set(), False))
+                    if how == level:
+                        self.assertRegex(said["epilogues of products"], "cuBLASLt 13.1.0 has no algorithm for .* epilogue "
+                                         + ("GELU_GRADIENT SUMS_OF_RESULT" if lacks else "(BIAS|GELU)"))
+                        self.assertEqual([row["without_kernels"] for row in self.report(plan)["epilogues"] if row["what"] == "products"], [0])
+                if same:
+                    self.assertEqual(losses[level], losses["none"])
+                else:
+                    self.assertEqual(losses[level][0], losses["none"][0])
+                    for got, none in zip(losses[level], losses["none"], strict=True):
+                        self.assertLess(abs(got - none), 1e-3 * none)
+
+    def test_kernels_in_place_of_biases_of_convolutions(self):
         model, recipe, data = self.network()
-        words = ["--data", data, "--device", "cuda", "--steps", 1, "--no-release"]
-        env = stand_in(mode="fast", epilogues=0)
-        plan = self.plan(model, recipe, "bias")
-        self.refuse(1, [r"instruction \d+ \(node '[^']+'\): cuDNN 9\.26\.0 lists 0 engines.*forward \+ bias F32.*"
-                        r"--set compiler\.epilogues=none"], "trun", plan, *words, env=env)
-        self.succeed("trun", self.plan(model, recipe, "none"), *words, "--out", "plain", env=env)
+        for precision in ("f32", "bf16"):
+            losses = []
+            for level in ("bias", "none"):
+                plan = self.plan(model, recipe, level, "--precision", precision, plan=f"{precision}-{level}.tplan")
+                losses.append(self.losses(plan, data, f"{precision}-{level}", epilogues=0))
+                said, recorded = self.by_kernels(self.folder / f"{precision}-{level}")
+                self.assertEqual(set(said), {"biases of convolutions"} if level == "bias" else set())
+                self.assertEqual(bool(recorded), level == "bias")
+            self.assertRegex(self.by_kernels(self.folder / f"{precision}-bias")[0]["biases of convolutions"], "lists 0 engines")
+            self.assertEqual(*losses)
+        for epilogues, computed_by in ((0, " by cuDNN and kernels + bias"), (1, " by cuDNN + bias")):
+            profile = json.loads(self.succeed("trun", "profile", "f32-bias.tplan", "--data", data, "--steps", 1, "--warmup", 0,
+                                              "--json", env=stand_in(mode="fast", epilogues=epilogues)).out)
+            self.assertTrue(any(computed_by in kernel["what"] for kernel in profile["kernels"]), profile["kernels"])
+
+    def test_a_resumed_run_keeps_what_finished_its_products(self):
+        case = ZOO / "nano-gpt"
+        plan = self.plan(case / "model.onnx", case / "recipe.toml", "gelu")
+        words = ["--no-shuffle", "--device", "cuda", "--no-release"]
+
+        def losses(run):
+            return [update["loss"] for update in metrics(run)[0]]
+        whole = self.train(plan, case / "data.safetensors", *words, steps=4, out="whole", env=stand_in(mode="fast", epilogues=2))
+        part = self.train(plan, case / "data.safetensors", *words, steps=2, out="part", env=stand_in(mode="fast", epilogues=2))
+        self.succeed("trun", "--resume", part, "--steps", 4, env=stand_in(mode="fast"))  # the library has them now
+        self.assertEqual(losses(part), losses(whole))
+        self.assertTrue(self.by_kernels(part)[1])
+        self.succeed("trun", "--resume", part, "--steps", 5, "--tune", env=stand_in(mode="fast"))
+        self.assertFalse(self.by_kernels(part)[1])
+
+    def test_the_default_follows_what_cards_have_shown(self):
+        case = ZOO / "vit-tiny"
+        for target, precision, found, reason in [
+                ("cuda:sm_90", "bf16", True, "the default for cuda:sm_90: H100: .* ms in place of"), ("cuda:sm_80", "bf16", False, None),
+                ("cuda:sm_90", "f32", True, "the default: biases keep their bits")]:
+            plan = self.compile(case / "model.onnx", "--recipe", case / "recipe.toml", "--target", target, "--precision", precision, "--entry",
+                                "train", plan="default.tplan")
+            report = self.report(plan)
+            names = {kernel["name"] for kernel in report["kernels"]}
+            biased = {name.split()[0] for name in names if name.endswith(" + bias")}
+            self.assertEqual(biased, {"matmul"} if found else set(), f"{target} {precision}: convolutions are not measured")
+            if found:
+                self.assertEqual([row["what"] for row in report["epilogues"]], ["products"])
+                self.assertRegex(" ".join(report["epilogues"][0]["reasons"]), reason)
+            else:
+                self.assertEqual(report["epilogues"], [])
 
     def test_a_resume_takes_the_recorded_engines(self):
         model, recipe, data = self.network()

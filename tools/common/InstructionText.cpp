@@ -85,7 +85,7 @@ std::string typePrefix(plan::DType type) {
   return type == plan::F32 || type == plan::DTYPE_NONE ? "" : fmt::format("{} ", plan::dtypeName(type));
 }
 
-std::string matmulText(const plan::MatmulCall &call) {
+std::string matmulText(const plan::MatmulCall &call, const char *finished) {
   static const std::set<std::string_view> known = {"dtype",
                                                    "batch",
                                                    "m",
@@ -108,7 +108,7 @@ std::string matmulText(const plan::MatmulCall &call) {
                         ? fmt::format(" by {} to kernel {}",
                                       plan::hasSlices(call) ? fmt::format("{} slices", plan::sliceCount(call)) : "rows",
                                       call.row_kernel().symbol().substr(0, 10))
-                        : fmt::format(" by {}", runtime::implementationName(call));
+                        : fmt::format(" by {}{}", runtime::implementationName(call), finished);
   return fmt::format("matmul {}{}{}x{}x{} {}{}{}{}{}", typePrefix(call.dtype()),
                      call.batch() > 1 ? fmt::format("{} * ", call.batch()) : "", call.m(), call.n(), call.k(),
                      call.trans_a() ? 'T' : 'N', call.trans_b() ? 'T' : 'N', otherFields(call, known),
@@ -119,10 +119,11 @@ template <typename Dims> std::string product(const Dims &dims, int from) {
   return fmt::format("{}", fmt::join(dims.begin() + std::min(from, dims.size()), dims.end(), "x"));
 }
 
-std::string convolutionText(const plan::ConvolutionCall &call) {
+std::string convolutionText(const plan::ConvolutionCall &call, const char *finished) {
   static const std::set<std::string_view> known = {
       "kind",          "dtype",   "groups",   "tile_batch", "tile_lines",     "tile_columns",          "block_words",
-      "partial_bytes", "widened", "numerics", "form",       "implementation", "library_scratch_bytes", "finish"};
+      "partial_bytes", "widened", "numerics", "form",       "implementation", "library_scratch_bytes", "finish",
+      "exact_bias"};
   static constexpr const char *kinds[] = {"forward", "input gradient", "weight gradient"};
   int kind = call.kind();
   std::string text = fmt::format("conv {}{}", typePrefix(call.dtype()), product(call.w_dims(), 2));
@@ -142,20 +143,21 @@ std::string convolutionText(const plan::ConvolutionCall &call) {
                                                                     : "";
   const char *library = call.implementation() == plan::ConvolutionCall::CUDNN ? " by cuDNN" : "";
   return text + " " + (kind >= 0 && kind < 3 ? kinds[kind] : "gradient") + form + otherFields(call, known) + library +
-         finishText(call);
+         finished + finishText(call);
 }
 
-std::string attentionText(const plan::AttentionCall &call) {
+std::string attentionText(const plan::AttentionCall &call, const char *computedBy) {
   std::string bias;
   if (call.bias_batch() > 0)
     bias = fmt::format(", bias {}x{}{}", call.bias_batch(), call.bias_heads(),
                        call.bias_gradient() ? " and its gradient" : "");
-  return fmt::format(
-      "attention{} {}{} * {} heads{} {}x{} of {}{}{}{} by cuDNN",
-      call.kind() == plan::AttentionCall::GRADIENT ? " gradient" : "", typePrefix(call.dtype()), call.batch(),
-      call.heads(), call.key_heads() != call.heads() ? fmt::format(" ({} of keys)", call.key_heads()) : "",
-      call.queries(), call.keys(), call.depth(),
-      call.width() != call.depth() ? fmt::format(" and {}", call.width()) : "", call.causal() ? ", causal" : "", bias);
+  return fmt::format("attention{} {}{} * {} heads{} {}x{} of {}{}{}{} by {}",
+                     call.kind() == plan::AttentionCall::GRADIENT ? " gradient" : "", typePrefix(call.dtype()),
+                     call.batch(), call.heads(),
+                     call.key_heads() != call.heads() ? fmt::format(" ({} of keys)", call.key_heads()) : "",
+                     call.queries(), call.keys(), call.depth(),
+                     call.width() != call.depth() ? fmt::format(" and {}", call.width()) : "",
+                     call.causal() ? ", causal" : "", bias, computedBy);
 }
 
 /// "f32 4x64", of an operand.
@@ -167,7 +169,8 @@ std::string operandText(const plan::Entry &entry, const plan::Instruction &instr
   return fmt::format("{}{}{}", plan::dtypeName(type.dtype()), type.dims().empty() ? "" : " ", product(type.dims(), 0));
 }
 
-std::string callText(const plan::Entry &entry, const plan::Instruction &instruction) {
+std::string callText(const plan::Entry &entry, const plan::Instruction &instruction, bool byKernels) {
+  const char *finished = byKernels ? " and kernels" : "";
   switch (instruction.call_case()) {
   case plan::Instruction::kKernel: {
     static const std::set<std::string_view> known = {"code", "symbol", "tiles", "loops", "dtype"};
@@ -188,11 +191,11 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
                        instruction.nodes_size() == 1 ? "" : "s", otherFields(call, known));
   }
   case plan::Instruction::kMatmul:
-    return matmulText(instruction.matmul());
+    return matmulText(instruction.matmul(), finished);
   case plan::Instruction::kConvolution:
-    return convolutionText(instruction.convolution());
+    return convolutionText(instruction.convolution(), finished);
   case plan::Instruction::kAttention:
-    return attentionText(instruction.attention());
+    return attentionText(instruction.attention(), byKernels ? "kernels" : "cuDNN");
   case plan::Instruction::kCopy:
     return "copy " + operandText(entry, instruction, 1);
   case plan::Instruction::kFill:
@@ -263,11 +266,12 @@ const char *kindName(InstructionKind kind) {
   return "copy";
 }
 
-std::string instructionText(const plan::Entry &entry, const plan::Instruction &instruction) {
+std::string instructionText(const plan::Entry &entry, const plan::Instruction &instruction, bool byKernels) {
   static const std::set<std::string_view> known = {
       "scratch", "scratch_slot_bytes",   "node",          "flops", "bytes", "recompute",
       "cost",    "scratch_shared_bytes", "scratch_offset", "beside"};
-  return callText(entry, instruction) + (instruction.recompute() ? " again" : "") + otherFields(instruction, known);
+  return callText(entry, instruction, byKernels) + (instruction.recompute() ? " again" : "") +
+         otherFields(instruction, known);
 }
 
 std::string instructionKey(const plan::Entry &entry, const plan::Instruction &instruction) {

@@ -17,7 +17,8 @@ const char *kindName(InstructionKind kind);
 
 /// "matmul 256x768x3072 NT", "conv 3x3 256->256 8x14x14 forward", "kernel 3fa2bc91 of 7 nodes", "copy f32 4x64". Fields
 /// of the call that this function does not know are appended by name, so that two calls that differ read differently.
-std::string instructionText(const plan::Entry &entry, const plan::Instruction &instruction);
+/// `byKernels`: the plan's kernels compute or finish the library's call.
+std::string instructionText(const plan::Entry &entry, const plan::Instruction &instruction, bool byKernels = false);
 
 /// " + bias, gelu and its input", " with sums of A": the epilogue of a product's call; "" without one.
 std::string epilogueText(const plan::MatmulCall &call);

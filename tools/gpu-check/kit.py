@@ -14,7 +14,7 @@ from programs import fail, run
 
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 PRECISIONS = {"f32": None, "tf32": 2e-2, "bf16": 5e-2, "f16": 1e-2}  # how far a loss may be from f32's; None: the case's own tolerance
-# Levels of compiler.epilogues: where a library has no call for one, the plans of a level below still show theirs.
+# Levels of compiler.epilogues. Where a library has no algorithm for a call, the plan's kernels finish its products, and the run says so.
 EPILOGUES = {f"bf16-{level}": ["--precision", "bf16", "--set", f"compiler.epilogues={level}"] for level in ("bias", "gelu", "all")}
 FINISHED = ("nano-gpt", "unet-tiny")
 IN_EVERY_PRECISION = ("mlp", "nano-gpt", "resnet-tiny", "unet-tiny", "vit-tiny")

@@ -270,7 +270,7 @@ std::string instructionName(const plan::Instruction &instruction) {
 }
 
 bool isGeneralNote(const plan::Decisions::Note &note) {
-  return !isDecisionNote(note) && !isStopNote(note) && !isAttentionNote(note);
+  return !isDecisionNote(note) && !isStopNote(note) && !isAttentionNote(note) && !isEpilogueNote(note);
 }
 
 uint64_t EntryMemory::peakBytes() const {

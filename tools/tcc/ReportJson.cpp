@@ -263,6 +263,7 @@ Json reportJson(const Report &report, bool details) {
   result["recompute"] = recomputeOf(report.recomputation);
   result["offload"] = offloadJson(report);
   result["attention"] = attentionJson(plan);
+  result["epilogues"] = epiloguesJson(plan);
   result["stop_gradient"] = stopsJson(plan);
   result["zero_fill"] = zeroFill(plan);
   result["losses"] = losses(plan);

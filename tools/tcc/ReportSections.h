@@ -23,6 +23,14 @@ nlohmann::ordered_json attentionJson(const plan::Plan &plan);
 /// The same as text; empty if the plan has no attention.
 std::string attentionText(const plan::Plan &plan);
 
+/// True for a note of fuse-epilogues on the reason for a level. These have a section of their own.
+bool isEpilogueNote(const plan::Decisions::Note &note);
+
+/// `what` (products, convolutions), `calls` with an epilogue, those `without_kernels` in their place, `reasons`.
+nlohmann::ordered_json epiloguesJson(const plan::Plan &plan);
+/// The same as text; empty without epilogues.
+std::string epiloguesText(const plan::Plan &plan);
+
 /// Of adapter.base = "int8", "nf4" or "int4" (`kind`, with the `block` of 4 bits): `tensors`, their `bytes` and
 /// `scale_bytes`, `model_bytes` in the model's type; for each program with copies that are widened in memory, `copies`
 /// (`name`, `bytes`, `first`, `last`: instructions) and `most_bytes`, live at once; and the frozen tensors that are

@@ -477,7 +477,8 @@ std::string reportText(const Report &report) {
   const bool isForCard = plan::runsOnGrids(plan);
   return summaryText(report) + (isForCard ? cardText(report) : workersText(report)) + communicationText(report) +
          buffersText(report) + recomputeText(report) + offloadText(report) + frontierText(report) +
-         parametersText(report) + stopsText(plan) + attentionText(plan) + zeroFillText(plan) + kernelsText(report);
+         parametersText(report) + stopsText(plan) + attentionText(plan) + epiloguesText(plan) + zeroFillText(plan) +
+         kernelsText(report);
 }
 
 } // namespace tcc::report

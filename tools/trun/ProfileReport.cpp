@@ -1,5 +1,6 @@
 //===- ProfileReport.cpp - time by kernel, against the roofline ----------===//
 #include "tools/trun/ProfileReport.h"
+#include "runtime/plan/CallKernels.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/Roles.h"
@@ -196,10 +197,12 @@ ProfileReport tcc::tools::makeProfileReport(const runtime::Session &session, con
     for (int i = 0; i < entry.instructions_size(); ++i) {
       const plan::Instruction &instruction = entry.instructions(i);
       auto [at, fresh] = known.try_emplace(report::instructionKey(entry, instruction), report.kernels.size());
+      const bool byKernels = session.device->usesKernels(instruction);
       if (fresh) {
         report.kernels.emplace_back();
-        report.kernels.back().what = report::instructionText(entry, instruction);
-        report.kernels.back().kind = report::instructionKind(instruction);
+        report.kernels.back().what = report::instructionText(entry, instruction, byKernels);
+        report.kernels.back().kind = byKernels && instruction.has_attention() ? report::InstructionKind::Generated
+                                                                              : report::instructionKind(instruction);
         report.kernels.back().dtype = report::arithmeticType(instruction);
         report.kernels.back().writes = writtenRoles(session.plan(), entry, instruction);
       }
@@ -207,7 +210,8 @@ ProfileReport tcc::tools::makeProfileReport(const runtime::Session &session, con
       double seconds = medianOf(times[static_cast<size_t>(i)]);
       kernel.nodes.push_back(instruction.node());
       kernel.calls += calls;
-      kernel.launches += calls * static_cast<uint64_t>(plan::launchesOf(instruction));
+      kernel.launches += calls * static_cast<uint64_t>(byKernels ? plan::launchesByKernels(instruction)
+                                                                 : plan::launchesOf(instruction));
       kernel.seconds += seconds * static_cast<double>(calls);
       kernel.flops += instruction.flops() * static_cast<double>(calls);
       kernel.bytes += static_cast<double>(instruction.bytes() * calls);

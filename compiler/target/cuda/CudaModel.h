@@ -19,28 +19,33 @@ namespace tcc::target::cuda {
 /// CUDA 12 read, or the first that has the architecture (PTX ISA, "Release Notes"). PTX of an architecture also runs on
 /// later ones, whose driver compiles it.
 struct Architecture {
-  /// A value of compiler.attention_calls that "auto" stands for, and why.
-  struct AttentionCalls {
+  /// What "auto" stands for, and why.
+  struct Default {
     std::string_view value, evidence;
   };
 
   std::string_view name; ///< as LLVM and ptxas spell it
   int ptx;               ///< 80: version 8.0
-  AttentionCalls attention, biasedAttention;
+  Default attention, biasedAttention;         ///< of compiler.attention_calls
+  Default epilogues, epiloguesOfConvolutions; ///< of compiler.epilogues in 16 bits; in other types "exact"
 };
 
-/// What "auto" leaves to cuDNN: what cards of the architecture have shown to be faster
-/// (docs/measurements/device-runs.md). Epilogues have one default on all architectures, "exact"
-/// (support/recipe/Keys.cpp): on an H100 "gelu" and "all" took 1.4 and 1.2 ms more than "bias" in a step of GPT-2
-/// of 18.8 ms; the others are not measured.
-inline constexpr Architecture::AttentionCalls kAttentionNotMeasured{"none", "not measured"};
+/// What "auto" leaves to cuDNN and cuBLASLt: what cards of the architecture have shown to be faster
+/// (docs/measurements/device-runs.md). Of epilogues, "gelu" and "all" took 1.4 and 1.2 ms more than "bias" in the step
+/// below.
+inline constexpr Architecture::Default kNoCalls{"none", "not measured"}, kExact{"exact", "not measured"};
 inline constexpr std::array<Architecture, 6> kArchitectures = {
-    {{"sm_80", 80, kAttentionNotMeasured, kAttentionNotMeasured},
-     {"sm_86", 80, kAttentionNotMeasured, kAttentionNotMeasured},
-     {"sm_89", 80, kAttentionNotMeasured, kAttentionNotMeasured},
-     {"sm_90", 80, {"both", "H100: GPT-2 124M, 64 × 1024, 130.7 ms in place of 139.3"}, kAttentionNotMeasured},
-     {"sm_100", 87, kAttentionNotMeasured, kAttentionNotMeasured},
-     {"sm_120", 87, kAttentionNotMeasured, kAttentionNotMeasured}}};
+    {{"sm_80", 80, kNoCalls, kNoCalls, kExact, kExact},
+     {"sm_86", 80, kNoCalls, kNoCalls, kExact, kExact},
+     {"sm_89", 80, kNoCalls, kNoCalls, kExact, kExact},
+     {"sm_90",
+      80,
+      {"both", "H100: GPT-2 124M, 64 × 1024, 130.7 ms in place of 139.3"},
+      kNoCalls,
+      {"bias", "H100: GPT-2 124M, 8 × 1024, 18.8 ms in place of 19.3"},
+      kExact},
+     {"sm_100", 87, kNoCalls, kNoCalls, kExact, kExact},
+     {"sm_120", 87, kNoCalls, kNoCalls, kExact, kExact}}};
 
 struct CudaModel {
   /// Blocks of four warps; 2048 of them occupy the 132 processors of an H200, which hold 64 warps each.

@@ -8,6 +8,7 @@
 #include "compiler/target/cuda/passes/CudaPasses.h"
 #include "runtime/cuda/cards/Rates.h"
 #include "runtime/plan/AttentionLayout.h"
+#include "runtime/plan/CallKernels.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/KernelAbi.h"
 #include "runtime/plan/ProductSlices.h"
@@ -292,8 +293,10 @@ public:
     const int64_t parts = std::min(product.k() / model.partLength, model.mostParts);
     const auto workspace = uint64_t(std::min(result * double(parts), double(model.mostWorkspaceBytes)));
     product.set_library_scratch_bytes(workspace / plan::kLibraryWorkspaceAlignment * plan::kLibraryWorkspaceAlignment);
+    // Kernels in place of an epilogue run after the plain product, in the scratch that its workspace has left.
     const uint64_t scratch =
-        product.library_scratch_bytes() + (product.has_row_kernel() ? plan::sliceBytes(product) : 0);
+        std::max(product.library_scratch_bytes() + (product.has_row_kernel() ? plan::sliceBytes(product) : 0),
+                 plan::callKernelScratchBytes(request.instruction));
     if (scratch)
       request.scratchSlotBytes = scratch + plan::kLibraryWorkspaceAlignment;
     request.readsInPlace = true;
@@ -310,7 +313,7 @@ public:
     case Stage::Composites:
       // The forward call decides which statistics a generated gradient reads.
       if (wishes.libraryKernels && wishes.attentionCalls != "none") {
-        const Architecture::AttentionCalls &plain = architecture.attention, &biased = architecture.biasedAttention;
+        const Architecture::Default &plain = architecture.attention, &biased = architecture.biasedAttention;
         passes.addPass(train::createCallAttentionPass({wishes.attentionCalls, std::string(plain.value),
                                                        std::string(plain.evidence), std::string(biased.value),
                                                        std::string(biased.evidence)}));
@@ -328,8 +331,13 @@ public:
       return;
     case Stage::Kernels: // a reduction that becomes an epilogue needs no parts
     case Stage::Parts:   // an epilogue that absorbs a split reduction saves the kernel that adds the parts
-      if (wishes.libraryKernels && wishes.epilogues != "none")
-        passes.addNestedPass<mlir::func::FuncOp>(train::createFuseEpiloguesPass({wishes.epilogues}));
+      if (wishes.libraryKernels && wishes.epilogues != "none") {
+        const Architecture::Default &products = architecture.epilogues,
+                                    &convolutions = architecture.epiloguesOfConvolutions;
+        passes.addPass(train::createFuseEpiloguesPass({wishes.epilogues, std::string(products.value),
+                                                       std::string(products.evidence), std::string(convolutions.value),
+                                                       std::string(convolutions.evidence)}));
+      }
       return;
     case Stage::Order:
       // The buffers of kernels that share a launch live at the same time.

@@ -301,6 +301,9 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   }
   if (product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !d.options.epilogues)
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  // As an H100 for nano-gpt's sizes.
+  if (product->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD && d.options.epilogues == 2)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   // As on some cards for f32: an H200 had neither epilogue, an H100 had DGELU (probe BlasHasNoSumsOfB).
   if (la->type == CUDA_R_32F && (product->epilogue == CUBLASLT_EPILOGUE_DGELU || product->epilogue == CUBLASLT_EPILOGUE_BGRADB))
     return CUBLAS_STATUS_NOT_SUPPORTED;

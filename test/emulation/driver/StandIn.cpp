@@ -46,7 +46,7 @@ Expected<StandInOptions> StandInOptions::fromEnvironment() {
   number("TCC_EMULATION_NCCL_LEAVES", options.ncclLeaves, UINT64_MAX);
   number("TCC_EMULATION_KERNEL_FAILS", options.kernelFails, UINT64_MAX);
   number("TCC_EMULATION_ENGINES", options.engines, 1);
-  number("TCC_EMULATION_EPILOGUES", options.epilogues, 1);
+  number("TCC_EMULATION_EPILOGUES", options.epilogues, 2);
   options.productsFile = variable("TCC_EMULATION_PRODUCTS");
   options.modulesFile = variable("TCC_EMULATION_MODULES");
   options.trafficFile = variable("TCC_EMULATION_TRAFFIC");

@@ -44,7 +44,9 @@ struct StandInOptions {
   double graphSeconds = 20; ///< that the end of a communicator waits for graphs
   int engines = 1;          ///< 0: cuDNN has no engine that sums in a fixed order and in f32
   uint64_t kernelFails = 0; ///< the launch of a kernel of this number, from 1, reads outside its memory; 0: none
-  int epilogues = 1;        ///< 0: cuBLASLt has algorithms for plain products alone, cuDNN engines for plain convolutions
+  /// 0: cuBLASLt has algorithms for plain products alone, cuDNN engines for plain convolutions; 2: cuBLASLt has none
+  /// for gelu's gradient with sums
+  int epilogues = 1;
   std::string productsFile; ///< recorded answers of cuBLASLt's heuristics (BlasReplay.h); empty: our own list
   std::string modulesFile;  ///< gets a line for each image that is to be loaded; empty: none
   std::string trafficFile;  ///< gets a line for each launch of a kernel with its accesses; empty: none

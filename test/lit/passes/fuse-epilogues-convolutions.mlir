@@ -1,7 +1,7 @@
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,fuse-epilogues{level=all}))" | FileCheck %s
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,fuse-epilogues{level=bias}))" | FileCheck %s --check-prefix=BIAS
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,fuse-epilogues{level=exact}))" | FileCheck %s --check-prefix=NONE
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(select-kernels,fuse-kernels,fuse-epilogues))" | FileCheck %s --check-prefix=CPU
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels),fuse-epilogues{level=all})" | FileCheck %s
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels),fuse-epilogues{level=bias})" | FileCheck %s --check-prefix=BIAS
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels),fuse-epilogues{level=exact})" | FileCheck %s --check-prefix=NONE
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(select-kernels,fuse-kernels),fuse-epilogues)" | FileCheck %s --check-prefix=CPU
 
 // An engine with a bias sums in another order: no convolution would keep its bits.
 // NONE-NOT: conv_epilogue
@@ -37,7 +37,7 @@ func.func @columns(%x: tensor<2x3x8x8xf32> {train.name = "x"}, %w: tensor<8x3x3x
 // Mixed precision, channels last: the bias is cast to 16 bits.
 // BIAS-LABEL: func.func @narrow
 // BIAS: %[[B:.*]] = train.fused(%arg2) : (tensor<8xf32>) -> tensor<8xbf16>
-// BIAS: train.conv_epilogue %arg0, %arg1, %[[B]] {{{.*}}finish: BIAS{{.*}}} : (tensor<2x8x8x3xbf16>, tensor<8x3x3x3xbf16>, tensor<8xbf16>) -> tensor<2x8x8x8xbf16>
+// BIAS: train.conv_epilogue %arg0, %arg1, %[[B]], %arg2 {{{.*}}finish: BIAS{{.*}}} : (tensor<2x8x8x3xbf16>, tensor<8x3x3x3xbf16>, tensor<8xbf16>, tensor<8xf32>) -> tensor<2x8x8x8xbf16>
 // BIAS: return
 func.func @narrow(%x: tensor<2x8x8x3xbf16> {train.name = "x"}, %w: tensor<8x3x3x3xbf16> {train.name = "w"}, %b: tensor<8xf32> {train.variable = "b"})
     -> (tensor<2x8x8x8xbf16> {train.name = "y"}) attributes {train.entry = "narrow"} {

@@ -1,10 +1,22 @@
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,fuse-epilogues{level=all}))" | FileCheck %s
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,fuse-epilogues{level=gelu}))" | FileCheck %s --check-prefix=GELU
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,fuse-epilogues{level=bias}))" | FileCheck %s --check-prefix=BIAS
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,fuse-epilogues{level=exact}))" | FileCheck %s --check-prefix=EXACT
-// RUN: not tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,fuse-epilogues{level=some}))" 2>&1 | FileCheck %s --check-prefix=WRONG
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels),fuse-epilogues{level=all})" | FileCheck %s
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels),fuse-epilogues{level=gelu})" | FileCheck %s --check-prefix=GELU
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels),fuse-epilogues{level=bias})" | FileCheck %s --check-prefix=BIAS
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels),fuse-epilogues{level=exact})" | FileCheck %s --check-prefix=EXACT
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels),fuse-epilogues{level=auto narrow=bias narrow-why=measured})" | FileCheck %s --check-prefix=AUTO
+// RUN: not tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels),fuse-epilogues{level=some})" 2>&1 | FileCheck %s --check-prefix=WRONG
 
 // WRONG: fuse-epilogues has no level 'some'
+
+// By default 16-bit products become what the target says, others stay exact; the report names the reason.
+// AUTO: module attributes {{{.*}}kind = "epilogue", subject = "products", text = "the default for cuda:sm_90: measured"
+// AUTO: kind = "epilogue", subject = "products", text = "the default: biases keep their bits"
+// AUTO-LABEL: func.func @layer
+// AUTO-NOT: matmul_epilogue
+// AUTO: func.func @linear
+// AUTO: train.matmul_epilogue "bias"({{.*}}) {{.*}} -> tensor<1x64x24xbf16>
+// AUTO: train.matmul_epilogue "bias"({{.*}}) {{.*}} -> tensor<1x64x24xf32>
+// AUTO: func.func @batches
+// AUTO: train.matmul_epilogue "bias"({{.*}}) {{.*}} -> tensor<3x8x24xf32>
 
 module attributes {train.slots = 2 : i64} {
 
@@ -12,8 +24,8 @@ module attributes {train.slots = 2 : i64} {
 // call; the gradient's sums come in 16 bits and are widened. Below `gelu`, kernels do both.
 // CHECK-LABEL: func.func @layer
 // CHECK: %[[B:.*]] = train.fused(%arg2) : (tensor<128xf32>) -> tensor<128xbf16>
-// CHECK: %[[H:.*]]:2 = train.matmul_epilogue "gelu"(%arg0, %arg1, %[[B]]) {keeps, {{.*}}epilogue { kind: GELU keeps_input: true }{{.*}}} : (tensor<1x64x32xbf16>, tensor<1x32x128xbf16>, tensor<128xbf16>) -> (tensor<1x64x128xbf16>, tensor<1x64x128xbf16>)
-// CHECK: %[[D:.*]]:2 = train.matmul_epilogue "gelu_gradient"(%arg4, %arg3, %[[H]]#1) {sums = "result"
+// CHECK: %[[H:.*]]:2 = train.matmul_epilogue "gelu"(%arg0, %arg1, %[[B]], %arg2) {keeps, {{.*}}epilogue { kind: GELU keeps_input: true exact_bias: true }{{.*}}} : (tensor<1x64x32xbf16>, tensor<1x32x128xbf16>, tensor<128xbf16>, tensor<128xf32>) -> (tensor<1x64x128xbf16>, tensor<1x64x128xbf16>)
+// CHECK: %[[D:.*]]:2 = train.matmul_epilogue "gelu_gradient"(%arg4, %arg3, %[[H]]#1, %arg2) {{{.*}}sums = "result"
 // CHECK: train.fused(%[[D]]#1) : (tensor<128xbf16>) -> tensor<128xf32>
 // CHECK-NOT: train.gelu
 // CHECK: return
@@ -49,7 +61,7 @@ func.func @layer(%x: tensor<1x64x32xbf16> {train.name = "x"}, %w: tensor<1x32x12
 // CHECK-LABEL: func.func @linear
 // CHECK-COUNT-2: train.matmul_epilogue "bias"
 // BIAS-LABEL: func.func @linear
-// BIAS: train.matmul_epilogue "bias"({{.*}}) {train.call{{.*}}} : (tensor<1x64x32xbf16>, tensor<1x32x24xbf16>, tensor<24xbf16>) -> tensor<1x64x24xbf16>
+// BIAS: train.matmul_epilogue "bias"({{.*}}) {train.call{{.*}}} : (tensor<1x64x32xbf16>, tensor<1x32x24xbf16>, tensor<24xbf16>, tensor<24xf32>) -> tensor<1x64x24xbf16>
 // BIAS: train.matmul_epilogue "bias"
 // EXACT-LABEL: func.func @linear
 // EXACT-NOT: tensor<24xbf16>
@@ -70,7 +82,7 @@ func.func @linear(%x: tensor<1x64x32xbf16> {train.name = "x"}, %w: tensor<1x32x2
 // The bias's gradient sums the 16-bit matrix that the weight gradient multiplies; the product is f32, and so are its sums.
 // In 16 bits cuBLASLt also has sums of the first factor.
 // CHECK-LABEL: func.func @sums
-// CHECK: train.matmul_epilogue "none"(%{{.*}}, %arg1) {sums = "lhs", {{.*}}} : (tensor<1x64x24xbf16>, tensor<1x64x32xbf16>) -> (tensor<1x24x32xf32>, tensor<24xf32>)
+// CHECK: train.matmul_epilogue "none"(%{{.*}}, %arg1) {{{.*}}sums = "lhs", {{.*}}} : (tensor<1x64x24xbf16>, tensor<1x64x32xbf16>) -> (tensor<1x24x32xf32>, tensor<24xf32>)
 // CHECK-NOT: train.reduce
 // CHECK: return
 // GELU-LABEL: func.func @sums

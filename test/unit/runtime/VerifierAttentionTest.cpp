@@ -224,11 +224,11 @@ TEST(VerifierAttention, TheGradientsKernelsPassTheSumsOfRows) {
     operand.set_read(operand.write());
     operand.set_write(!operand.write());
   };
-  problem("operand 2 of kernel 'sums' is read and of 16 bytes, the sums of rows are written",
+  problem("operand 2 of kernel 'sums' is read and of 16 bytes, the sums in the scratch are written",
           [&](Signature &sums, Signature &) { turn(*sums.mutable_operands(2)); });
-  problem("operand 1 of kernel 'gradient' is written and of 16 bytes, the sums of rows are read",
+  problem("operand 1 of kernel 'gradient' is written and of 16 bytes, the sums in the scratch are read",
           [&](Signature &, Signature &gradient) { turn(*gradient.mutable_operands(1)); });
-  problem("of 4096 bytes, the sums of rows are written and take 256",
+  problem("of 4096 bytes, the sums in the scratch are written and take 256",
           [](Signature &sums, Signature &) { sums.mutable_operands(2)->set_bytes(4096); });
   problem("operand 0 of kernel 'gradient' needs 512 bytes",
           [](Signature &, Signature &gradient) { gradient.mutable_operands(0)->set_bytes(512); });

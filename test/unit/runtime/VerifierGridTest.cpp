@@ -255,6 +255,112 @@ TEST(VerifierGrid, GridsThatNoCardHas) {
   expectProblem(plan, {"instruction 1", "a grid of 0 blocks"});
 }
 
+/// The verifier's messages about the test plan's product with a bias, which a kernel adds where no library does. The
+/// bias is the last 32 elements of w; `change` gets the instruction, its call and the kernel's signature.
+template <typename Change> std::string problemsOfFinish(Change &&change) {
+  plan::Plan plan = makeCudaPlan();
+  plan::Instruction *product = nullptr;
+  for (plan::Instruction &instruction : *plan.mutable_entries(0)->mutable_instructions())
+    if (instruction.has_copy() && instruction.operands(1).buffer() == kZ)
+      product = &instruction;
+  product->clear_operands();
+  plan::MatmulCall &call = *product->mutable_matmul();
+  call.set_implementation(plan::MatmulCall::BLAS);
+  call.set_dtype(plan::F32);
+  call.set_batch(1), call.set_m(4), call.set_n(32), call.set_k(16);
+  call.set_tile_batch(1), call.set_tile_m(4), call.set_tile_n(32), call.set_chunk_k(16);
+  product->set_tiles(1);
+  addOperand(*product, kT, 1, -1);
+  addOperand(*product, kW, 0, -1);
+  addOperand(*product, kW, 0, -1);
+  product->mutable_operands(2)->set_byte_offset(16 * 32 * 4 - 32 * 4);
+  addOperand(*product, kZ, -1, 1);
+  plan::Epilogue &epilogue = *call.mutable_epilogue();
+  epilogue.set_kind(plan::Epilogue::BIAS);
+  plan::KernelCall &kernel = *epilogue.add_kernels();
+  plan::KernelSignature &signature = *code(plan).add_kernels();
+  signature.set_symbol("finish"), kernel.set_symbol("finish");
+  signature.set_tiles(1), kernel.set_tiles(1);
+  signature.set_tile_threads(32);
+  kernel.mutable_grid()->set_blocks(1), kernel.mutable_grid()->set_threads(64);
+  for (auto [bytes, written] : {std::pair(512, false), {128, false}, {512, true}}) {
+    plan::KernelSignature::Operand &operand = *signature.add_operands();
+    operand.set_bytes(uint64_t(bytes));
+    operand.set_alignment(16);
+    operand.set_read(!written);
+    operand.set_write(written);
+  }
+  signature.add_in_place()->set_destination(2);
+  change(*product, call, signature);
+  bind(plan);
+  return fmt::format("{}", fmt::join(plan::verifyPlan(plan, 20), "\n"));
+}
+
+TEST(VerifierGrid, KernelsInPlaceOfAnEpilogue) {
+  using Instruction = plan::Instruction;
+  using Call = plan::MatmulCall;
+  using Signature = plan::KernelSignature;
+  EXPECT_EQ(problemsOfFinish([](auto &&...) {}), "");
+  auto finds = [&](auto &&change, const char *words) {
+    const std::string problems = problemsOfFinish(change);
+    EXPECT_NE(problems.find(words), std::string::npos) << words << "\n" << problems;
+  };
+  finds([](Instruction &, Call &, Signature &kernel) { kernel.clear_in_place(); },
+        "kernel 'finish' cannot write its operand 2 in place of 0");
+  finds([](Instruction &, Call &, Signature &kernel) { kernel.mutable_operands(1)->set_bytes(256); },
+        "operand 1 of kernel 'finish' needs 256 bytes");
+  finds(
+      [](Instruction &, Call &, Signature &kernel) {
+        kernel.mutable_operands(1)->set_read(false), kernel.mutable_operands(1)->set_write(true);
+      },
+      "is written, the plan says it is read");
+  finds([](Instruction &, Call &,
+           Signature &kernel) { kernel.mutable_operands()->RemoveLast(), kernel.clear_in_place(); },
+        "takes 2 operands, it is given 3");
+  finds([](Instruction &, Call &, Signature &kernel) { kernel.set_scratch_bytes(64); }, "has scratch of its own");
+  finds([](Instruction &, Call &call,
+           Signature &) { *call.mutable_epilogue()->add_kernels() = call.epilogue().kernels(0); },
+        "2 kernels compute the epilogue, 1 were expected");
+  finds([](Instruction &, Call &call, Signature &) { call.mutable_epilogue()->set_exact_bias(true); },
+        "a matmul with this epilogue takes 5 operands");
+  finds([](Instruction &, Call &call, Signature &) { call.mutable_epilogue()->set_sum_parts(4); },
+        "an epilogue that no library has");
+  // With gelu's input kept, the plain product is behind it: C is written by the kernel alone.
+  auto keeps = [](Instruction &instruction, Call &call, bool writes, Signature &kernel) {
+    call.mutable_epilogue()->set_kind(plan::Epilogue::GELU);
+    call.mutable_epilogue()->set_keeps_input(true);
+    *instruction.add_operands() = instruction.operands(3);
+    kernel.mutable_operands(2)->set_write(writes);
+    kernel.mutable_operands(2)->set_read(!writes);
+  };
+  finds([&](Instruction &instruction, Call &call, Signature &kernel) { keeps(instruction, call, false, kernel); },
+        "its kernels do not write operand 3");
+  EXPECT_EQ(problemsOfFinish([&](Instruction &instruction, Call &call, Signature &kernel) {
+              keeps(instruction, call, true, kernel);
+            }).find("its kernels"),
+            std::string::npos);
+  // Sums of an operand in parts: the parts' results are at the start of the scratch.
+  auto sums = [](Instruction &instruction, Call &call, uint64_t scratch) {
+    plan::Epilogue &epilogue = *call.mutable_epilogue();
+    epilogue.set_kind(plan::Epilogue::NONE);
+    epilogue.set_sums(plan::Epilogue::OF_B);
+    epilogue.set_sum_parts(8);
+    *instruction.mutable_operands(2) = instruction.operands(3);
+    *epilogue.add_kernels() = epilogue.kernels(0);
+    instruction.set_scratch_slot_bytes(scratch);
+  };
+  finds([&](Instruction &instruction, Call &call, Signature &) { sums(instruction, call, 1024); },
+        "scratch of 1024 bytes does not hold aligned sums of 1024");
+  finds(
+      [&](Instruction &instruction, Call &call, Signature &kernel) {
+        sums(instruction, call, 2048);
+        kernel.mutable_operands()->RemoveLast(), kernel.clear_in_place();
+        kernel.mutable_operands(1)->set_read(false), kernel.mutable_operands(1)->set_write(true);
+        kernel.mutable_operands(1)->set_bytes(4096);
+      },
+      "is written and of 4096 bytes, the sums in the scratch are written and take 1024");
+}
+
 TEST(VerifierGrid, KernelsThatShareALaunch) {
   auto planWith = [](auto &&change) {
     plan::Plan plan = makeCudaPlan();

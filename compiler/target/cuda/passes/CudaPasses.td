@@ -104,7 +104,7 @@ def MarkNarrowPass : Pass<"mark-narrow", "::mlir::func::FuncOp"> {
   }];
 }
 
-def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::func::FuncOp"> {
+def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::ModuleOp"> {
   let summary = "Replace kernels that finish a product by the epilogue of its call";
   let description = [{
     A kernel that only adds a bias to a product, applies gelu to the sum, multiplies a product by the derivative of gelu, or
@@ -130,9 +130,18 @@ def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::func::FuncOp"> {
     product is rounded before a kernel adds the bias, and the bias of a call is a 16-bit vector, which a small kernel
     converts from the f32 parameter: such a call gives other bits, those of PyTorch's autocast. The library also has its
     own formulas for gelu and sums, and returns sums of 16-bit products in 16 bits. `level` says how far a value may
-    differ.
+    differ. With `level` = "auto" the target's defaults decide for products and convolutions of 16 bits, and others keep
+    their bits.
+
+    A call keeps what kernels need that finish the plain product where a library has no algorithm for the call: the bias
+    in f32, and how split-reductions would cut sums.
   }];
-  let options = [Option<"level", "level", "std::string", "\"all\"", "exact: biases that keep their bits; bias: all biases; gelu: also gelu and its gradient; all: also sums for biases' gradients beside weight gradients">];
+  let options = [
+    Option<"level", "level", "std::string", "\"all\"", "exact: biases that keep their bits; bias: all biases; gelu: also gelu and its gradient; all: also sums for biases' gradients beside weight gradients; auto: defaults">,
+    Option<"narrow", "narrow", "std::string", "\"exact\"", "what auto stands for in products of 16 bits">,
+    Option<"narrowWhy", "narrow-why", "std::string", "\"\"", "the reason">,
+    Option<"convolutions", "convolutions", "std::string", "\"exact\"", "the same in convolutions of 16 bits">,
+    Option<"convolutionsWhy", "convolutions-why", "std::string", "\"\"", "the reason">];
 }
 
 def WeighCallsPass : Pass<"weigh-calls", "::mlir::ModuleOp"> {

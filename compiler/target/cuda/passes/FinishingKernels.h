@@ -7,6 +7,7 @@
 #ifndef TCC_COMPILER_TARGET_CUDA_PASSES_FINISHINGKERNELS_H
 #define TCC_COMPILER_TARGET_CUDA_PASSES_FINISHINGKERNELS_H
 
+#include "compiler/dialect/Element.h"
 #include "compiler/dialect/Views.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
@@ -148,6 +149,7 @@ struct Forward {
   Value bias;
   bool gelu = false;
   bool narrow = false; ///< the stored result has 16 bits
+  Attribute near = {}; ///< names::kOfNarrow of gelu
 
   /// The library computes a convolution with a bias by other engines, which add in another order.
   Level level() const { return gelu ? Level::gelu : narrow || convolution ? Level::bias : Level::exact; }
@@ -173,6 +175,7 @@ inline std::optional<Forward> matchForward(FusedOp kernel) {
   Forward found{kernel, productBehind(operand), convolutionBehind(operand),
                 vectorBehind(kernel->getOperand(sum->bias))};
   found.gelu = bool(gelu);
+  found.near = gelu ? gelu->getAttr(names::kOfNarrow) : Attribute();
   found.narrow = isNarrow(elementTypeOf(operand));
   const Value computed = gelu ? gelu.getResult() : add.getResult();
   const Value stored = match.storedAs(computed, elementTypeOf(operand));
@@ -189,7 +192,9 @@ struct Backward {
   FusedOp kernel;
   MatMulOp gradient; ///< D
   unsigned result = 0;
-  std::optional<unsigned> sums;
+  std::optional<unsigned> sums = {};
+  SmallVector<int64_t> summed = {}; ///< the shape whose rows are summed
+  Attribute near = {};              ///< names::kOfNarrow of gelu's derivative
 };
 
 inline std::optional<Backward> matchBackward(FusedOp kernel, MatMulOp product, Value bias) {
@@ -205,7 +210,10 @@ inline std::optional<Backward> matchBackward(FusedOp kernel, MatMulOp product, V
     return std::nullopt;
   Value other = multiply.getLhs() == derivative.getResult() ? multiply.getRhs() : multiply.getLhs();
   BlockArgument argument = match.operandBehind(other);
-  Backward found{kernel, argument ? productBehind(kernel->getOperand(argument.getArgNumber())) : MatMulOp(), 0, {}};
+  Backward found{kernel, argument ? productBehind(kernel->getOperand(argument.getArgNumber())) : MatMulOp()};
+  found.near = derivative->getAttr(names::kOfNarrow);
+  if (reduce)
+    found.summed = llvm::to_vector(shapeOf(reduce.getInput()));
   const Value stored = match.storedAs(multiply.getResult(), elementTypeOf(product.getResult()));
   if (!found.gradient || !stored || !match.isWhole() || usesAcrossViews(found.gradient.getResult()).size() != 1 ||
       found.gradient.getResult().getType() != product.getResult().getType() ||

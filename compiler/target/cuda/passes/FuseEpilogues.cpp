@@ -4,7 +4,8 @@
 // call with an epilogue must compute all of its results. The readers of a product P that gelu is applied to are
 // replaced together or not at all: P is then gone, and gelu's input P + b is kept instead. In mixed precision a kernel
 // widens the 16-bit P, computes in f32 and narrows its results; the call adds a 16-bit bias, which a small kernel
-// converts from the f32 parameter.
+// converts from the f32 parameter. The call also keeps what MatMulEpilogueOp::buildKernels needs to compute the bits of
+// the replaced kernels: the f32 bias, the form of gelu, and the parts into which split-reductions would have cut sums.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/cuda/passes/FinishingKernels.h"
@@ -12,6 +13,7 @@
 #include "compiler/target/Target.h"
 #include "compiler/target/cuda/passes/CudaPasses.h"
 #include "passes/Lowering.h"
+#include "passes/fusion/Fusion.h"
 
 #include "mlir/Analysis/TopologicalSortUtils.h"
 
@@ -30,49 +32,105 @@ struct FuseEpilogues : impl::FuseEpiloguesPassBase<FuseEpilogues> {
   using FuseEpiloguesPassBase::FuseEpiloguesPassBase;
 
   void runOnOperation() override {
-    func::FuncOp function = getOperation();
-    target = target::targetOf(function);
-    if (!function->hasAttr(names::kEntry) || !target)
-      return;
-    std::optional<Level> named = llvm::StringSwitch<std::optional<Level>>(StringRef(level))
-                                     .Case("exact", Level::exact)
-                                     .Case("bias", Level::bias)
-                                     .Case("gelu", Level::gelu)
-                                     .Case("all", Level::all)
-                                     .Default(std::nullopt);
-    if (!named) {
-      function.emitError() << "fuse-epilogues has no level '" << StringRef(level) << "'";
-      return signalPassFailure();
-    }
-    for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>()))
-      if (std::optional<Forward> forward = matchForward(kernel); forward && forward->level() <= *named) {
-        if (forward->product)
-          replaceReaders(*forward);
-        else
-          replaceConvolution(*forward);
+    const bool byDefault = StringRef(level) == "auto";
+    for (auto [named, to] : {std::pair(byDefault ? StringRef(narrow) : StringRef(level), &ofProducts),
+                             {byDefault ? StringRef(convolutions) : StringRef(level), &ofConvolutions},
+                             {byDefault ? StringRef("exact") : StringRef(level), &ofOthers}}) {
+      std::optional<Level> known = llvm::StringSwitch<std::optional<Level>>(named)
+                                       .Case("exact", Level::exact)
+                                       .Case("bias", Level::bias)
+                                       .Case("gelu", Level::gelu)
+                                       .Case("all", Level::all)
+                                       .Default(std::nullopt);
+      if (!known) {
+        getOperation().emitError() << "fuse-epilogues has no level '" << named << "'";
+        return signalPassFailure();
       }
-    eraseDeadOps(function); // replaced products must not count as products that contract a matrix
-    if (*named >= Level::all)
-      for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>()))
-        replaceSums(kernel);
-    eraseDeadOps(function);
-    sortTopologically(&function.getBody().front()); // readers of sums may precede the product
+      *to = *known;
+    }
+    for (auto function : getOperation().getOps<func::FuncOp>()) {
+      target = target::targetOf(function);
+      if (function->hasAttr(names::kEntry) && target)
+        run(function);
+    }
   }
 
 private:
-  /// Builds a product with an epilogue to replace `product`; null if the target has no call for it.
-  MatMulEpilogueOp build(OpBuilder &builder, Location loc, MatMulOp product, Value operand, StringRef kind, bool keeps,
-                         StringRef sums) const {
+  void run(func::FuncOp function) const {
+    for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>()))
+      if (std::optional<Forward> forward = matchForward(kernel); forward) {
+        if (forward->product && forward->level() <= levelOf(forward->product))
+          replaceReaders(*forward);
+        else if (forward->convolution && forward->level() <= levelOf(forward->convolution))
+          replaceConvolution(*forward);
+      }
+    eraseDeadOps(function); // replaced products must not count as products that contract a matrix
+    for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>()))
+      replaceSums(kernel);
+    eraseDeadOps(function);
+    sortTopologically(&function.getBody().front()); // readers of sums may precede the product
+    function.walk([&](Operation *op) {
+      if (isa<MatMulEpilogueOp, ConvEpilogueOp>(op))
+        explain(op);
+    });
+  }
+
+  static bool isOfNarrow(Operation *call) { return isNarrow(elementTypeOf(call->getOperand(0))); }
+
+  Level levelOf(Operation *call) const {
+    return !isOfNarrow(call) ? ofOthers : isa<ConvOp, ConvEpilogueOp>(call) ? ofConvolutions : ofProducts;
+  }
+
+  /// Notes for the report why a call has an epilogue.
+  void explain(Operation *call) const {
+    const bool convolves = isa<ConvEpilogueOp>(call);
+    std::string why = "compiler.epilogues is " + level;
+    if (StringRef(level) == "auto")
+      why = !isOfNarrow(call) ? "the default: biases keep their bits"
+                              : "the default for " + target->name() + ": " +
+                                    (convolves ? std::string(convolutionsWhy) : std::string(narrowWhy));
+    auto module = call->getParentOfType<ModuleOp>();
+    addNote(module, "epilogue", convolves ? "convolutions" : "products", why);
+  }
+
+  /// How kernels sum the rows of a matrix: its shape, with a dimension of parts where the machine needs some.
+  struct Sums {
+    SmallVector<int64_t> shape;
+    std::optional<int64_t> partsDim;
+  };
+  Sums sumsOf(ArrayRef<int64_t> matrix) const {
+    const SmallVector<int64_t> rows = llvm::to_vector(llvm::seq<int64_t>(0, int64_t(matrix.size()) - 1));
+    const Cut cut = cutForUnits(matrix, rows, target->capabilities().reductionUnits, &target->code());
+    Sums sums{llvm::to_vector(matrix), std::nullopt};
+    for (auto [dim, parts] : llvm::enumerate(cut.parts)) // one dimension has parts
+      if (parts > 1) {
+        sums.partsDim = int64_t(dim);
+        sums.shape[dim] /= parts;
+        sums.shape.insert(sums.shape.begin() + int64_t(dim), parts);
+        break;
+      }
+    return sums;
+  }
+
+  /// Builds a product with an epilogue to replace `product`; null if the target has no call for it. `summed`: the shape
+  /// of the matrix of `sums`.
+  MatMulEpilogueOp build(OpBuilder &builder, Location loc, MatMulOp product, ValueRange added, StringRef kind,
+                         bool keeps, StringRef sums, ArrayRef<int64_t> summed = {}) const {
     auto type = cast<RankedTensorType>(product.getResult().getType());
     SmallVector<Type> types{type};
     if (keeps)
       types.push_back(type);
-    if (!sums.empty())
+    Sums cut;
+    if (!sums.empty()) {
       types.push_back(RankedTensorType::get({type.getDimSize(sums == "lhs" ? 1 : 2)}, type.getElementType()));
-    auto made = MatMulEpilogueOp::create(builder, loc, types, product.getLhs(), product.getRhs(), operand,
+      cut = sumsOf(summed);
+    }
+    auto made = MatMulEpilogueOp::create(builder, loc, types, product.getLhs(), product.getRhs(), added,
                                          builder.getStringAttr(kind), keeps ? builder.getUnitAttr() : UnitAttr(),
                                          builder.getStringAttr(sums), builder.getBoolAttr(product.getTransA()),
-                                         builder.getBoolAttr(product.getTransB()));
+                                         builder.getBoolAttr(product.getTransB()),
+                                         sums.empty() ? DenseI64ArrayAttr() : builder.getDenseI64ArrayAttr(cut.shape),
+                                         cut.partsDim ? builder.getI64IntegerAttr(*cut.partsDim) : IntegerAttr());
     return giveCall(made) ? made : nullptr;
   }
 
@@ -88,10 +146,25 @@ private:
     return true;
   }
 
-  /// The bias in the form that a call reads: `shape`, in the type of the product.
-  static Value biasFor(OpBuilder &builder, Value bias, Operation *product, ArrayRef<int64_t> shape) {
+  /// A bias in the form that a call reads, in the type of the product, and in that of kernels: in f32 if it has this
+  /// type, else the same.
+  struct Bias {
+    Value ofCall, ofKernels;
+
+    SmallVector<Value> values() const {
+      return ofCall == ofKernels ? SmallVector<Value>{ofCall} : SmallVector<Value>{ofCall, ofKernels};
+    }
+  };
+  static Bias biasFor(OpBuilder &builder, Value bias, Operation *product, ArrayRef<int64_t> shape) {
     Value vector = reshape(builder, bias.getLoc(), bias, shape);
-    return converted(builder, bias.getLoc(), vector, elementTypeOf(product->getResult(0)));
+    Value ofCall = converted(builder, bias.getLoc(), vector, elementTypeOf(product->getResult(0)));
+    return {ofCall, elementTypeOf(vector).isF32() ? vector : ofCall};
+  }
+
+  static MatMulEpilogueOp marked(MatMulEpilogueOp made, Attribute near) {
+    if (made && near)
+      made->setAttr(names::kOfNarrow, near);
+    return made;
   }
 
   void replaceConvolution(Forward &forward) const {
@@ -100,11 +173,12 @@ private:
       return;
     OpBuilder builder(convolution);
     const int64_t features = shapeOf(convolution.getWeight())[0];
-    Value bias = biasFor(builder, forward.bias, convolution, {features});
+    const Bias bias = biasFor(builder, forward.bias, convolution, {features});
     auto made = ConvEpilogueOp::create(
         builder, locationOf(convolution, forward.kernel), convolution.getType(), convolution.getInput(),
-        convolution.getWeight(), bias, convolution.getStrides(), convolution.getDilations(), convolution.getPadsBegin(),
-        convolution.getPadsEnd(), convolution.getGroups(), convolution.getChannelsLast());
+        convolution.getWeight(), bias.ofCall, bias.ofKernels == bias.ofCall ? Value() : bias.ofKernels,
+        convolution.getStrides(), convolution.getDilations(), convolution.getPadsBegin(), convolution.getPadsEnd(),
+        convolution.getGroups(), convolution.getChannelsLast());
     if (giveCall(made))
       replace(builder, forward.kernel->getResult(0), made.getResult());
   }
@@ -147,17 +221,20 @@ private:
     OpBuilder builder(forward.product);
     const int64_t columns = shapeOf(forward.product.getResult())[2],
                   biases = tensorTypeOf(forward.bias).getNumElements() / columns;
-    Value bias = biasFor(builder, forward.bias, forward.product,
-                         biases == 1 ? SmallVector<int64_t>{columns} : SmallVector<int64_t>{biases, columns});
-    MatMulEpilogueOp made = build(builder, locationOf(forward.product, forward.kernel), forward.product, bias,
-                                  forward.gelu ? "gelu" : "bias", !gradients.empty(), "");
+    const Bias bias = biasFor(builder, forward.bias, forward.product,
+                              biases == 1 ? SmallVector<int64_t>{columns} : SmallVector<int64_t>{biases, columns});
+    MatMulEpilogueOp made = marked(build(builder, locationOf(forward.product, forward.kernel), forward.product,
+                                         bias.values(), forward.gelu ? "gelu" : "bias", !gradients.empty(), ""),
+                                   forward.near);
     if (!made)
       return;
     SmallVector<MatMulEpilogueOp> derivatives;
     for (Backward &gradient : gradients) {
       builder.setInsertionPoint(gradient.kernel);
-      MatMulEpilogueOp next = build(builder, locationOf(gradient.gradient, gradient.kernel), gradient.gradient,
-                                    made->getResult(1), "gelu_gradient", false, gradient.sums ? "result" : "");
+      MatMulEpilogueOp next = marked(build(builder, locationOf(gradient.gradient, gradient.kernel), gradient.gradient,
+                                           {made->getResult(1), bias.ofKernels}, "gelu_gradient", false,
+                                           gradient.sums ? "result" : "", gradient.summed),
+                                     gradient.near);
       if (next)
         derivatives.push_back(next);
     }
@@ -235,8 +312,8 @@ private:
       return false;
     for (OpOperand *use : usesAcrossViews(rootOf(multipliedFor(matrix)))) {
       auto product = dyn_cast<MatMulOp>(use->getOwner());
-      if (!product || use->getOperandNumber() > 1 || product.getAddend() || !product->hasAttr(names::kCall) ||
-          shapeOf(product.getResult())[0] != 1)
+      if (!product || levelOf(product) < Level::all || use->getOperandNumber() > 1 || product.getAddend() ||
+          !product->hasAttr(names::kCall) || shapeOf(product.getResult())[0] != 1)
         continue;
       const bool isLhs = use->getOperandNumber() == 0;
       SmallVector<Operation *> views;
@@ -247,8 +324,8 @@ private:
           elementTypeOf(product.getLhs()) != elementTypeOf(product.getRhs()) || waitsFor(product, kernel))
         continue;
       OpBuilder builder(product);
-      MatMulEpilogueOp made =
-          build(builder, locationOf(product, kernel), product, Value(), "none", false, isLhs ? "lhs" : "rhs");
+      MatMulEpilogueOp made = build(builder, locationOf(product, kernel), product, {}, "none", false,
+                                    isLhs ? "lhs" : "rhs", shapeOf(matrix));
       if (!made)
         continue;
       replace(builder, kernel->getResult(0), made->getResult(1));
@@ -304,6 +381,7 @@ private:
   }
 
   const target::Target *target = nullptr;
+  Level ofProducts = Level::all, ofConvolutions = Level::all, ofOthers = Level::all; ///< the first two: of 16 bits
 };
 
 } // namespace finishing
