@@ -153,6 +153,24 @@ Value ElementEmitter::rounded(Value value, Type element) {
   return element.isBF16() || element.isF16() ? fromStored(toStored(value, element), element) : value;
 }
 
+Value ElementEmitter::narrowed(Value value) {
+  if (auto select = value.getDefiningOp<arith::SelectOp>()) {
+    Value yes = narrowed(select.getTrueValue()), no = narrowed(select.getFalseValue());
+    return yes && no ? arith::SelectOp::create(builder, loc, select.getCondition(), yes, no).getResult() : Value();
+  }
+  APFloat number(0.0);
+  if (matchPattern(value, m_ConstantFloat(&number))) {
+    bool loses = false;
+    number.convert(APFloat::BFloat(), APFloat::rmNearestTiesToEven, &loses);
+    const TypedAttr bits = builder.getIntegerAttr(builder.getI16Type(), number.bitcastToAPInt());
+    return loses ? Value() : arith::ConstantOp::create(builder, loc, bits).getResult();
+  }
+  auto wide = value.getDefiningOp<arith::BitcastOp>();
+  auto shifted = wide ? wide.getIn().getDefiningOp<arith::ShLIOp>() : arith::ShLIOp();
+  auto bits = shifted ? shifted.getLhs().getDefiningOp<arith::ExtUIOp>() : arith::ExtUIOp();
+  return bits && bits.getIn().getType().isInteger(16) ? bits.getIn() : Value();
+}
+
 static Value approximate(OpBuilder &b, Location loc, StringRef intrinsic, Value x) {
   return LLVM::CallIntrinsicOp::create(b, loc, b.getF32Type(), b.getStringAttr(intrinsic), ValueRange{x}).getResult(0);
 }
@@ -298,6 +316,8 @@ Value ElementEmitter::toStored(Value value, Type element) {
   if (element.isInteger(1))
     return arith::ExtUIOp::create(builder, loc, codegen::withLanes(builder.getI8Type(), lanes), value);
   if (element.isBF16() && onCard && lanes == 1) {
+    if (Value bits = narrowed(value))
+      return bits;
     Value none = arith::ConstantOp::create(builder, loc, builder.getF32FloatAttr(0));
     return arith::TruncIOp::create(builder, loc, builder.getI16Type(), roundToWord(builder, loc, value, none));
   }

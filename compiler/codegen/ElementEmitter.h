@@ -90,6 +90,9 @@ private:
   void prefetchAhead(const Memory &memory, llvm::ArrayRef<train::Coord> coords, bool forWriting);
   mlir::Value fromStored(mlir::Value stored, mlir::Type element);
   mlir::Value toStored(mlir::Value value, mlir::Type element);
+  /// The bits of the bf16 that a scalar f32 was widened from; null if it may have to be rounded. LLVM does not know
+  /// that rounding leaves such a number as it is, and the card's assembler rounds in pairs only what is stored at once.
+  mlir::Value narrowed(mlir::Value value);
   /// Element offset of coords: a uniform base and a lane stride, or a vector of offsets.
   train::Coord offsetOf(mlir::RankedTensorType type, llvm::ArrayRef<train::Coord> coords);
 

@@ -82,6 +82,53 @@ TEST_P(EmulatedKernels, AgreeWithReferenceInEveryOrder) {
   }
 }
 
+/// Ops that move or select 16-bit numbers round nothing: only what computes new ones does, once an element.
+TEST(NarrowKernels, RoundOnce) {
+  const std::string head = "%out = train.fused(%a, %b) : (tensor<512x$T>, tensor<512x$T>) -> tensor<512x$T> {\n"
+                           "^bb0(%x: tensor<512x$T>, %y: tensor<512x$T>):\n"
+                           "%m = train.compare lt %x, %y : tensor<512x$T> -> tensor<512xi1>\n",
+                    computed = "%c = train.exp %x : tensor<512x$T>\n",
+                    selected = "%k = train.constant dense<5.000000e-01> : tensor<512x$T>\n"
+                               "%d = train.select %m, %c, %y : tensor<512xi1>, tensor<512x$T>\n"
+                               "%e = train.select %m, %d, %k : tensor<512xi1>, tensor<512x$T>\n"
+                               "%w = train.cast %e : tensor<512x$T> -> tensor<512xf32>\n"
+                               "%r = train.cast %w : tensor<512xf32> -> tensor<512x$T>\n";
+  auto kernel = [&](std::string ops, const std::string &result) {
+    ops += "train.yield " + result + " : tensor<512x$T>\n}\n";
+    return test::Case{"rounding", "(%a: tensor<512x$T>, %b: tensor<512x$T>) -> tensor<512x$T>",
+                      head + ops, test::Types::None,
+                      {{-2, 2}},  "%out"};
+  };
+  std::string copied = selected;
+  copied.replace(copied.find("%c"), 2, "%x");
+  for (const std::string type : {"bf16", "f16"}) {
+    SCOPED_TRACE(type);
+    auto roundings = [&](const test::Case &c) {
+      test::EmulatedFunctions emulated({true, ThreadOrder::Ascending, 1});
+      test::CompiledFunctions compiled("cpu:v3");
+      auto card = test::parseCase(c, type), processor = test::parseCase(c, type);
+      emulated.add(*card);
+      compiled.add(*processor);
+      int64_t count = 0;
+      emulated.rewrite = [&](std::string &text) {
+        for (const auto &[rounding, elements] :
+             {std::pair<std::string, int64_t>("cvt.rn.bf16x2.f32", 1), {"cvt.rn.f16.f32", 1}, {"cvt.rn.f16x2.f32", 2}})
+          for (size_t at = text.find(rounding); at != std::string::npos; at = text.find(rounding, at + 1))
+            count += elements;
+      };
+      if (!emulated.compile() || !compiled.compile())
+        return int64_t(-1);
+      const std::vector<HostTensor> arguments = test::argumentsOf(c, functionOf(*card));
+      test::expectSameBits(emulated.run(*card, arguments).at(0), compiled.run(*processor, arguments).at(0));
+      return count;
+    };
+    const int64_t once = roundings(kernel(computed, "%c"));
+    EXPECT_GT(once, 0);
+    EXPECT_EQ(roundings(kernel(computed + selected, "%r")), once);
+    EXPECT_EQ(roundings(kernel(copied, "%r")), 0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ops, EmulatedKernels, testing::ValuesIn(casesOfCards()),
                          [](const testing::TestParamInfo<test::Case> &info) { return info.param.name; });
 
