@@ -24,6 +24,7 @@
 #include "passes/Lowering.h"
 #include "passes/RecipeAttribute.h"
 #include "passes/training/ParameterGroups.h"
+#include "runtime/plan/Shards.h"
 #include "runtime/plan/Verifier.h"
 #include "support/AtomicFile.h"
 #include "support/BytesText.h"
@@ -103,8 +104,10 @@ public:
     if (!read)
       return read.status();
     recipe = read.take();
-    if (options.describeOnly) // predictions for other modes start from this one
+    if (options.describeOnly) { // predictions for other modes start from this one
       recipe.parallel.mode = "ddp", recipe.parallel.ranks = recipe.parallel.shardWithinNode = 0;
+      recipe.parallel.accumulators = "whole";
+    }
     if (Status status = chooseTarget(); !status.ok())
       return status;
     if (Status status = importModel(); !status.ok())
@@ -128,12 +131,105 @@ public:
       messages += place + diagnostic.str();
       return success();
     });
-    if (Status status = runSteps(messages); !status.ok())
+    if (Status status = runAllSteps(messages); !status.ok())
       return status;
     return emitPlan(messages);
   }
 
 private:
+  /// Runs all phases. If a window's sums may be whole or shards, and a plan with whole ones misses the memory budget or
+  /// meets it by a longer update, runs them again with shards, and takes the cheaper plan. Without a budget sums are
+  /// whole.
+  Status runAllSteps(std::string &messages) {
+    ParallelSettings &parallel = recipe.parallel;
+    if (!options.budgetBytes || parallel.accumulators != "auto" || !parallel.mayShardAccumulators())
+      return runSteps(messages);
+    OwningOpRef<ModuleOp> imported = model.module->clone();
+    const std::vector<std::string> warnings = model.warnings;
+    Attempt whole;
+    whole.status = runSteps(messages);
+    const bool misses = whole.status.code() == StatusCode::OverBudget;
+    const int64_t elements = accumulatedElements();
+    if (elements == 0 || !(misses || (whole.status.ok() && costOf(train::names::kUpdateCost) > leastCost())))
+      return whole.status;
+    const double least = leastCost();
+    setAside(whole, messages);
+    model.module = std::move(imported);
+    model.warnings = warnings;
+    parallel.accumulators = "shards";
+    describeCompile();
+    Attempt shards;
+    shards.status = runSteps(messages);
+    const uint64_t sent = uint64_t(elements) * (parallel.reduceDtype == "f32" ? 4 : 2) *
+                          uint64_t(recipe.training.accumulate() - 1) * uint64_t(parallel.shardRanks() - 1) /
+                          uint64_t(parallel.shardRanks());
+    setAside(shards, messages);
+    shards.cost += double(sent) / plan::kNominalLinkBytesPerNs;
+    bool takesShards = shards.status.ok() && shards.cost < whole.cost;
+    if (misses)
+      takesShards = shards.status.code() != StatusCode::OverBudget || shards.needed < whole.needed;
+    Attempt &taken = takesShards ? shards : whole;
+    model.module = std::move(taken.module);
+    kernels = std::move(taken.kernels);
+    model.warnings = std::move(taken.warnings);
+    messages = std::move(taken.messages);
+    parallel.accumulators = takesShards ? "shards" : "whole";
+    if (taken.status.ok()) {
+      const std::string budget = bytesText(options.budgetBytes), sums = bytesText(uint64_t(elements) * 4);
+      auto longer = [&](const Attempt &one) { return fmt::format("{:.2f} %", 100 * (one.cost / least - 1)); };
+      train::addNote(
+          *model.module, "accumulators", "",
+          misses
+              ? fmt::format("shards, which send {} more in an update: with whole ones, {}, no plan fits into the "
+                            "memory budget of {}",
+                            bytesText(sent), sums, budget)
+              : fmt::format("{}: within the memory budget of {} an update takes {} longer than without one if they "
+                            "are whole, {}{}",
+                            takesShards ? "shards" : "whole", budget, longer(whole),
+                            shards.status.ok() ? longer(shards) + " if they are shards" : "and shards do not fit",
+                            shards.status.ok() ? ", with nothing beside the " + bytesText(sent) + " more that are sent"
+                                               : ""));
+    }
+    return taken.status;
+  }
+
+  /// The outcome of all phases under one choice.
+  struct Attempt {
+    Status status;
+    double cost = 0;    ///< of an update
+    int64_t needed = 0; ///< the smallest budget, where none fits
+    OwningOpRef<ModuleOp> module;
+    std::unique_ptr<codegen::KernelSet> kernels;
+    std::vector<std::string> warnings;
+    std::string messages;
+  };
+
+  /// Moves what the phases made into the attempt, so that they can run again.
+  void setAside(Attempt &attempt, std::string &messages) {
+    attempt.cost = costOf(train::names::kUpdateCost);
+    if (auto needed = (*model.module)->getAttrOfType<IntegerAttr>(train::names::kOverBudget))
+      attempt.needed = needed.getInt();
+    attempt.module = std::move(model.module);
+    attempt.kernels = std::move(kernels);
+    attempt.warnings = std::move(model.warnings);
+    attempt.messages = std::move(messages);
+    messages.clear();
+    beforeCalls = nullptr;
+  }
+
+  /// Elements of all gradients that a window adds up.
+  int64_t accumulatedElements() {
+    int64_t elements = 0;
+    for (train::VariableOp variable : model.module->getOps<train::VariableOp>())
+      if (auto type = cast<RankedTensorType>(variable.getType());
+          variable.getRole() == roles::kAccumulator && type.getRank() > 0)
+        elements += type.getNumElements();
+    return elements;
+  }
+
+  /// The cost of an update that nothing limits.
+  double leastCost() { return costOf(train::names::kLeastCost); }
+
   /// Runs all phases. If a later one finds that calls which the target chose by default need too much memory, or too
   /// much time within the budget, runs the phases from that choice on again, without these calls. The ladder of each
   /// program depends on the model alone, and the cheaper plan within the budget is taken: so a smaller budget never

@@ -174,7 +174,9 @@ struct ParallelSettings {
   int64_t virtualRanks = 0;        ///< train.virtual_ranks: number shared by the job's ranks; 0: none
   int64_t leastRanks = 1;          ///< least number of virtualRanks' ranks; fewer lack memory for partial sums
   std::string batchNorm = "local"; ///< local: statistics of a rank's batch; sync: of all ranks' batches
-  std::string accumulators = "whole"; ///< a window's sums on each rank: whole, or shards, summed at each micro-batch
+  /// A window's sums on each rank: whole; shards, summed at each micro-batch; auto: whole, unless the memory budget is
+  /// met by shards alone, or at less cost.
+  std::string accumulators = "auto";
   /// With virtualRanks: the least number of ranks that can run the plan.
   int64_t fewestRanks() const { return leastRanks < shardRanks() ? shardRanks() : leastRanks; }
   /// Levels of the reduction tree that each rank sums over its own virtual ranks, if there are as few ranks as allowed.
@@ -193,10 +195,8 @@ struct ParallelSettings {
   bool sharded() const { return mode == "grad_op" || shardsParameters(); }
   bool shardsParameters() const { return mode == "full" || replicates(); }
   bool shardsAccumulators() const { return accumulators == "shards"; }
-  /// True if the state is sharded but a window's sums are not, and nothing needs them whole.
-  bool couldShardAccumulators() const {
-    return sharded() && !shardsAccumulators() && average == "exact" && virtualRanks == 0;
-  }
+  /// True if the state is sharded and nothing needs a window's sums whole.
+  bool mayShardAccumulators() const { return sharded() && average == "exact" && virtualRanks == 0; }
   /// True if each node has all of the state.
   bool replicates() const { return mode == "hybrid"; }
   bool operator==(const ParallelSettings &) const = default;

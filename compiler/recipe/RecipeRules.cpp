@@ -285,7 +285,7 @@ static Status finishShards(const Recipe &recipe) {
     return error("{}parallel.prefetch: nothing is gathered ahead unless parameters are sharded; use parallel.mode = "
                  "\"full\" or \"hybrid\", or leave the key out",
                  recipe.at("parallel.prefetch"));
-  if (recipe.where.count("parallel.accumulators") && !parallel.sharded())
+  if (parallel.accumulators != "auto" && !parallel.sharded())
     return error("{}parallel.accumulators: no state is sharded; use parallel.mode = \"grad_op\", \"full\" or "
                  "\"hybrid\", or leave the key out",
                  recipe.at("parallel.accumulators"));

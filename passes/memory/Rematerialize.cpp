@@ -373,10 +373,10 @@ private:
     mlir::emitError(UnknownLoc::get(&getContext()), message);
   }
 
-  /// True if each rank holds whole sums of a window where a shard would do.
+  /// True if the recipe asks for whole sums of a window on each rank where a shard would do.
   bool couldShardAccumulators() {
     FailureOr<Recipe> recipe = recipeOf(getOperation());
-    return succeeded(recipe) && recipe->parallel.couldShardAccumulators() &&
+    return succeeded(recipe) && recipe->parallel.accumulators == "whole" && recipe->parallel.mayShardAccumulators() &&
            llvm::any_of(getOperation().getOps<VariableOp>(),
                         [](VariableOp variable) { return variable.getRole() == roles::kAccumulator; });
   }

@@ -9,6 +9,7 @@
 #define TCC_RUNTIME_PLAN_SHARDS_H
 
 #include "runtime/plan/DType.h"
+#include "runtime/plan/DynamicMap.h"
 
 #include <algorithm>
 
@@ -16,6 +17,11 @@ namespace tcc::plan {
 
 /// S: elements of a rank's shard, padding included; `ranks` is not 0.
 inline uint64_t shardElements(uint64_t elements, uint64_t ranks) { return elements / ranks + (elements % ranks != 0); }
+
+/// True if a shard does not hold whole blocks of moments in 8 bits.
+inline bool shardsCutBlocks(uint64_t elements, uint64_t ranks) {
+  return elements % kDynamicBlock != 0 || shardElements(elements, ranks) % kDynamicBlock != 0;
+}
 
 /// The elements that a rank owns, without padding; none if the ranks before it own all.
 struct ShardRange {
@@ -25,6 +31,9 @@ inline ShardRange shardOf(uint64_t elements, uint64_t ranks, uint64_t rank) {
   const uint64_t shard = shardElements(elements, ranks), begin = std::min(rank % ranks * shard, elements);
   return {begin, std::min(shard, elements - begin)};
 }
+
+/// A rank's link in nominal times, in each direction: 80 Gbit/s.
+inline constexpr double kNominalLinkBytesPerNs = 10;
 
 /// True if parameters are sharded, too: an entry that reads them gathers them first.
 inline bool shardsParameters(const Parallel &parallel) {

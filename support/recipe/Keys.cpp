@@ -495,11 +495,12 @@ std::vector<Key> makeKeys() {
        "BatchNormalization by the batch of each rank, or, as torch.nn.SyncBatchNorm, by those of all ranks",
        {"sync_batchnorm", "sync_bn", "sync_batch_norm"}},
       Key{"parallel.accumulators",
-          choice({"whole", "shards"}),
-          "\"whole\"",
+          choice({"auto", "whole", "shards"}),
+          "\"auto\"",
           Recompile,
-          "with sharded state and `train.accumulate`: what each rank holds of a window's gradients: all of them, "
-          "summed over the ranks once, or a shard, summed at each micro-batch: [ranks.md](ranks.md#accumulators)",
+          "with sharded state and `train.accumulate`: what each rank holds of a window's gradients: `\"whole\"`: all "
+          "of them, summed over the ranks once; `\"shards\"`: a shard, summed at each micro-batch; `\"auto\"`: all of "
+          "them, but shards where a memory budget is met by these alone, or sooner: [ranks.md](ranks.md#accumulators)",
           {"no_sync", "contiguous_gradients", "partition_grads"}}
           .whenResumed(Resumed::Ignored),
       Key{"parallel.least_ranks",

@@ -8,6 +8,7 @@ import signal
 import time
 import unittest
 
+import models
 import numpy as np
 import safetensors.numpy
 
@@ -179,6 +180,65 @@ class Accumulators(Sharded):
         least = int(re.search(r"smallest budget that does is .*?\((\d+) bytes\)", message)[1])
         self.succeed(*words("shards", f"{least - 100000}B"))
         self.assertNotIn("parallel.accumulators", self.command(*words("shards", "100KiB")).err)
+
+    def test_a_budget_decides_where_the_recipe_does_not(self):
+        """Whole accumulators where they fit at no cost, as without a budget; shards where they alone fit, or fit sooner. The plan is that
+        of the explicit value but for its note, and the report says why."""
+        folder = ZOO / "nano-gpt"
+
+        def words(accumulators, *more):
+            settings = ("parallel.mode=full", "parallel.ranks=4", *self.WINDOW, *([f"parallel.accumulators={accumulators}"] if accumulators else []))
+            return (folder / "model.onnx", "--recipe", folder / "recipe.toml", "--entry", "train",
+                    *[word for one in settings for word in ("--set", one)], *more)
+
+        def least(accumulators, budget="50KiB"):
+            message = self.refuse(3, ["no plan fits"], "tcc", *words(accumulators, "--memory-budget", budget), "-o", "p").err
+            return int(re.search(r"smallest budget that does is .*?\((\d+) bytes\)", message)[1])
+
+        def memory(*given):
+            report = self.report(self.compile(*given))
+            return [report["memory"][key] for key in ("resident_bytes", "arena_bytes")], report["recompute"]["cost_ns"], [note["text"] for note in report["notes"] if note["kind"] == "accumulators"]
+
+        whole, shards = least("whole"), least("shards")
+        self.assertEqual(least(""), min(whole, shards))
+        for budget, taken in ((None, "whole"), (whole * 4, "whole"), (whole - 1, "shards")):
+            limit = ["--memory-budget", budget] if budget else []
+            found, cost, notes = memory(*words("", *limit))
+            self.assertEqual((found, cost), memory(*words(taken, *limit))[:2])
+            self.assertEqual(len(notes), taken == "shards")
+            if taken == "shards":
+                self.assertRegex(notes[0], "^shards, which send .* more in an update: with whole ones, .*, no plan fits into the memory budget of")
+        text = self.succeed("tcc", "report", self.compile(*words("", "--memory-budget", whole - 1))).out
+        self.assertIn("with whole ones", text)
+        # Between the least budget of whole ones and the one that costs nothing, the cheaper update is taken.
+        limit = ["--memory-budget", whole]
+        _, cost, notes = memory(*words("", *limit))
+        costs = {accumulators: memory(*words(accumulators, *limit))[1] for accumulators in ("whole", "shards")}
+        self.assertEqual(len(notes), 1)
+        taken = notes[0].split(":")[0]
+        self.assertEqual(cost, costs[taken])
+        self.assertRegex(notes[0], r"within the memory budget of .* an update takes \d.* % longer than without one if they are whole, \d.* %")
+
+    def test_a_batch_that_only_shards_allow_is_found(self):
+        nodes, layers, width = [], 8, 48
+        for i in range(layers):
+            out = "prediction" if i + 1 == layers else f"h{i}"
+            nodes += [models.helper.make_node("MatMul", [f"h{i - 1}" if i else "x", f"w{i}"], [f"s{i}"], f"layer{i}"),
+                      models.helper.make_node("Tanh", [f"s{i}"], [out], f"tanh{i}")]
+        model = models.save(self.folder / "m.onnx", nodes, {"x": ["batch", width]}, {"prediction": ["batch", width]},
+                            {f"w{i}": models.random(i, width, width) for i in range(layers)})
+
+        def words(accumulators, budget):
+            settings = ("parallel.mode=full", "parallel.ranks=4", "parallel.bucket_bytes=1000", "train.accumulate=2",
+                        f"parallel.accumulators={accumulators}")
+            return ("tcc", model, "--recipe", self.write("r.toml", models.SQUARES + models.SGD), "--entry", "train", "--memory-budget", budget,
+                    *[word for one in settings for word in ("--set", one)], "-o", "p")
+
+        message = self.refuse(3, ["no plan fits"], *words("whole", "1KiB"), "--dim", "batch=8").err
+        least = int(re.search(r"smallest budget that does is .*?(\d+) bytes", message)[1])
+        found = [int(re.search(r"a batch of (\d+) fits", self.succeed(*words(accumulators, f"{least}B"), "--fit", "batch").err)[1])
+                 for accumulators in ("whole", "auto")]
+        self.assertGreater(found[1], found[0])
 
     def test_resumes_bit_for_bit_and_ends_in_a_short_window(self):
         """An epoch of nano-gpt has 2 batches for each of 2 ranks: windows of 2 in place of 3."""

@@ -111,9 +111,11 @@ uint64_t leastBytes(const plan::Plan &plan, uint64_t hostBytes) {
   return least;
 }
 
-/// Bytes that the smallest plan of a batch takes, state included.
-Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchName &name, int64_t batch) {
+/// The same of a batch's plan; `settings`: more of them.
+Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchName &name, int64_t batch,
+                              const std::vector<std::string> &settings) {
   CompileOptions trial = options;
+  trial.settings.insert(trial.settings.end(), settings.begin(), settings.end());
   name.set(trial, batch);
   trial.sizesOnly = trial.ladder = true;
   trial.budgetBytes = 0;
@@ -126,6 +128,20 @@ Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchName &na
   if (!compiled)
     return compiled.status();
   return leastBytes(compiled->plan, options.hostBytes ? options.hostBytes : UINT64_MAX);
+}
+
+/// Bytes that the smallest plan of a batch takes, state included. Where the accumulators may be whole or shards, those
+/// of shards unless whole ones fit.
+Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchName &name, int64_t batch) {
+  Expected<uint64_t> whole = leastBytes(options, name, batch, {});
+  Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
+  if (!recipe)
+    return recipe.status();
+  if (!whole || *whole <= options.budgetBytes || recipe->training.accumulate() <= 1 ||
+      recipe->parallel.accumulators != "auto" || !recipe->parallel.mayShardAccumulators())
+    return whole;
+  Expected<uint64_t> shards = leastBytes(options, name, batch, {"parallel.accumulators=shards"});
+  return shards && *shards < *whole ? shards : whole;
 }
 
 } // namespace

@@ -18,7 +18,6 @@ namespace tcc::report {
 using Json = nlohmann::ordered_json;
 
 namespace {
-constexpr double kLinkBytesPerNs = 10; // of a rank, in each direction: 80 Gbit/s
 constexpr size_t kShown = 12;
 
 /// Bytes of the operands on the side of whole tensors.
@@ -77,7 +76,7 @@ Json communicationOf(const ProgramMemory &memory, const plan::Parallel &parallel
     if (instruction.collective().kind() == plan::CollectiveCall::OWN_SHARD)
       continue;
     const auto bytes = double(bytesOf(program, instruction));
-    Collective one{step, sentBytes(instruction.collective(), bytes, parallel) / kLinkBytesPerNs};
+    Collective one{step, sentBytes(instruction.collective(), bytes, parallel) / plan::kNominalLinkBytesPerNs};
     for (int beside = 1; beside <= instruction.beside(); ++beside)
       if (const plan::Instruction &other = program.instructions(step + beside); !other.has_collective())
         one.besideNs += double(other.cost());
@@ -88,7 +87,7 @@ Json communicationOf(const ProgramMemory &memory, const plan::Parallel &parallel
   double exposed = 0, sent = 0;
   for (const Collective &one : all) {
     const plan::Instruction &instruction = program.instructions(one.step);
-    const double ownSent = one.nanoseconds * kLinkBytesPerNs;
+    const double ownSent = one.nanoseconds * plan::kNominalLinkBytesPerNs;
     exposed += one.exposed;
     sent += ownSent;
     rows.push_back({{"step", one.step},
@@ -125,7 +124,7 @@ Json communicationJson(const Report &report) {
     return nullptr;
   return {{"mode", parallel.mode()},
           {"ranks", parallel.ranks() ? Json(parallel.ranks()) : Json(nullptr)},
-          {"link_bytes_per_second", kLinkBytesPerNs * 1e9},
+          {"link_bytes_per_second", plan::kNominalLinkBytesPerNs * 1e9},
           {"programs", std::move(programs)}};
 }
 
@@ -140,7 +139,7 @@ std::string communicationText(const Report &report) {
         fmt::format("\ncommunication ({}): a rank sends {} in {}; of nominal {} of computing and a link of {:.0f} GB/s "
                     "{} are exposed\n",
                     program["program"].get<std::string>(), formatBytes(program["sent_bytes"].get<uint64_t>()),
-                    counted(rows.size(), "collective"), timeText(program["compute_ns"]), kLinkBytesPerNs,
+                    counted(rows.size(), "collective"), timeText(program["compute_ns"]), plan::kNominalLinkBytesPerNs,
                     timeText(program["exposed_ns"]));
     Table table("><>>>>", {"instruction", "collective", "tensors", "bytes", "beside", "exposed"});
     for (size_t i = 0; i < std::min(rows.size(), kShown); ++i)
