@@ -102,6 +102,8 @@ inline constexpr std::string_view kGradientPrefix = "gradient:"; ///< before the
 /// Names of state that follow from the name of a parameter.
 namespace states {
 inline constexpr std::string_view kEmaSuffix = "/ema"; ///< the parameter's average
+/// After the name of a moment that is stored in 8 bits: the largest magnitude of each block.
+inline constexpr std::string_view kMagnitudesSuffix = "_absmax";
 } // namespace states
 
 /// Run-time scalars that passes and the runtime name (those of optimizers: passes/optimizers/).

@@ -199,8 +199,7 @@ std::vector<Pipeline::Step> Pipeline::steps() const {
   add(Phase::Memory, [&](OpPassManager &passes) {
     // Recomputation starts from the order just found; the ladder also tries orders of its own.
     const double extraTime = options.ladder || options.forceF64 ? 0 : extraTimeOf();
-    // A prediction of scale counts one memory.
-    const bool keepsOnHost = target.capabilities().keepsOnHost && !options.forceF64 && !options.describeOnly;
+    const bool keepsOnHost = target.capabilities().keepsOnHost && !options.forceF64;
     if (options.budgetBytes || options.ladder || options.variants > 1 || extraTime > 0 ||
         (keepsOnHost && recipe.offload == "state")) {
       train::RematerializePassOptions remat;

@@ -7,7 +7,6 @@
 namespace tcc::planning {
 
 Offer offerTransfers(const Program &program, Bytes bytesPerCost) {
-  constexpr Bytes kLeastBytes = 64 << 10; // smaller ones are not worth a call of the driver
   Offer offer;
   offer.program = program;
   offer.first = program.instructions.size();
@@ -19,7 +18,7 @@ Offer offerTransfers(const Program &program, Bytes bytesPerCost) {
           isMoved[size_t(v)] = true;
   for (size_t v = 0; v < program.values.size(); ++v) {
     const ProgramValue &value = program.values[v];
-    if (value.producer >= 0 && !value.atExit && !isMoved[v] && value.bytes >= kLeastBytes)
+    if (value.producer >= 0 && !value.atExit && !isMoved[v] && value.bytes >= kLeastMovedBytes)
       offer.values.push_back(int(v));
   }
   for (size_t k = 0; k < offer.values.size(); ++k) {

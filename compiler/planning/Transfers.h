@@ -15,6 +15,9 @@
 
 namespace tcc::planning {
 
+/// Smaller values and variables stay on the device: they are not worth a call of the driver.
+inline constexpr Bytes kLeastMovedBytes = 64 << 10;
+
 /// The values of a program that may be stored on the host and fetched, and the optional instructions that do so: number
 /// storeOf(k) stores `values[k]` and storeOf(k) + 1 fetches it.
 struct Offer {
@@ -30,8 +33,8 @@ struct Offer {
   int movedBy(int instruction) const { return values[(size_t(instruction) - first) / 2]; }
 };
 
-/// Offers every value of at least 64 KiB that an instruction makes, that does not live to the end, and that the program
-/// does not fetch or store itself.
+/// Offers every value of at least kLeastMovedBytes that an instruction makes, that does not live to the end, and that
+/// the program does not fetch or store itself.
 Offer offerTransfers(const Program &program, Bytes bytesPerCost);
 
 /// True if the program has transfers of its own.

@@ -1,6 +1,7 @@
 //===- HostState.cpp - state in the memory of the host --------------------===//
 #include "passes/memory/HostState.h"
 
+#include "compiler/planning/Transfers.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/memory/EntryProblem.h"
@@ -42,10 +43,9 @@ void fetchBeforeReads(BlockArgument argument) {
 } // namespace
 
 MovableState movableState(ModuleOp module) {
-  constexpr int64_t kLeastBytes = 64 << 10;
   llvm::StringMap<VariableOp> left;
   for (VariableOp variable : module.getOps<VariableOp>())
-    if (tensorBytes(variable.getType()) >= kLeastBytes)
+    if (planning::Bytes(tensorBytes(variable.getType())) >= planning::kLeastMovedBytes)
       left[variable.getSymName()] = variable;
   MovableState state;
   auto take = [&](StringRef name, auto isWanted) {

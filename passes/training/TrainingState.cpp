@@ -5,6 +5,7 @@
 #include "passes/Common.h"
 #include "passes/optimizers/BlockMoments.h"
 #include "passes/training/RankSums.h"
+#include "runtime/plan/Shards.h"
 #include "support/BytesText.h"
 #include "support/PlanNames.h"
 
@@ -45,9 +46,6 @@ bool accumulatesInState(const Recipe &recipe) {
 Type updateType(Type element) { return element.isF64() ? element : Type(Float32Type::get(element.getContext())); }
 
 namespace {
-
-/// The end of the names of variables with the magnitudes of a moment's blocks.
-constexpr const char *kMagnitudes = "_absmax";
 
 class StateMaker {
 public:
@@ -176,8 +174,9 @@ private:
   /// would depend on the number of ranks.
   bool isBlocked(VariableOp parameter) {
     const auto type = cast<RankedTensorType>(parameter.getType());
-    const int64_t elements = type.getNumElements(), held = heldType(recipe.parallel, type).getNumElements();
-    const bool cut = recipe.parallel.sharded() && (elements % plan::kDynamicBlock || held % plan::kDynamicBlock);
+    const int64_t elements = type.getNumElements();
+    const bool cut =
+        recipe.parallel.sharded() && plan::shardsCutBlocks(uint64_t(elements), uint64_t(recipe.parallel.shardRanks()));
     if (!storesBlocks(made.settings) || !updateType(type.getElementType()).isF32() || dividesByZero(elements))
       return false;
     if (elements < kLeastBlockedElements || matchesAnyPattern(recipe.optimizer.momentsExempt, parameter))
@@ -238,7 +237,7 @@ private:
     for (const OptimizerState &state : made.optimizer->states(made.settings, entry.torch)) {
       MomentState moment{name + "/" + state.name, "", state.range};
       if (entry.blocked) {
-        moment.magnitudes = moment.variable + kMagnitudes;
+        moment.magnitudes = moment.variable + std::string(states::kMagnitudesSuffix);
         // 1, the last number, times the magnitude.
         declareMoment(moment.variable, codesType(type), state.fill == 0 ? 0 : 255, entry.group);
         declareMoment(moment.magnitudes, magnitudesType(type), state.fill, entry.group);

@@ -1,5 +1,6 @@
 """tcc predict-scale: memory equals a real plan's, numbers rise or fall as they must, and refusals name their place."""
 import json
+import re
 import shutil
 import unittest
 
@@ -66,6 +67,126 @@ class PredictScale(EndToEnd):
                     self.assertEqual(points[mode, devices]["state_bytes"], memory["resident_bytes"])
                     # A recipe that sets this mode itself gets the same prediction.
                     self.assertEqual(self.predict(case, *words)[1], points)
+
+    def memory_of(self, model, recipe, target, *words):
+        self.compile(model, "--recipe", recipe, "--entry", "train", "--target", target, *words)
+        return json.loads(self.succeed("tcc", "report", "plan.tplan", "--json").out)
+
+    SHARDED = (("grad_op", ["--set", "parallel.mode=grad_op", "--set", "parallel.ranks=4"], 4),
+               ("full", ["--set", "parallel.mode=full", "--set", "parallel.ranks=8"], 8),
+               ("hybrid", ["--set", "parallel.mode=hybrid", "--set", "parallel.shard_within_node=4"], 8))
+
+    def test_shards_of_accumulators_and_moments_in_8_bits(self):
+        """Beside --set, a recipe of any mode, and one without a mode, may have these keys."""
+        self.cluster()
+        model, recipe = ZOO / "nano-gpt" / "model.onnx", ZOO / "nano-gpt" / "recipe.toml"
+        words = ["--set", "train.accumulate=3", "--set", "optimizer.kind=adamw", "--set", 'optimizer.moments="8bit"', "--set",
+                 "parallel.bucket_bytes=4000"]
+        shards = ["--set", "parallel.accumulators=shards"]
+        document, whole = self.predict("nano-gpt", *words)
+        _, points = self.predict("nano-gpt", *words, *shards)
+        gradients = document["gradient_bytes"]
+        for mode, place, devices in self.SHARDED:
+            with self.subTest(mode):
+                memory = self.memory_of(model, recipe, "cpu:v3", *words, *shards, *place)["memory"]
+                point = points[mode, devices]
+                self.assertEqual(point["state_bytes"], memory["resident_bytes"])
+                self.assertLess(abs(point["memory_bytes"] / (memory["resident_bytes"] + memory["arena_bytes"]) - 1), 0.5)
+                self.assertEqual((point["accumulators"], whole[mode, devices]["accumulators"]), ("shards", "whole"))
+                self.assertEqual(whole[mode, devices]["state_bytes"],
+                                 self.memory_of(model, recipe, "cpu:v3", *words, *place)["memory"]["resident_bytes"])
+                # Each micro-batch sends its gradients, in place of one sum at the end.
+                share = 3 / 4 if mode == "hybrid" else (devices - 1) / devices
+                self.assertAlmostEqual(point["sent_bytes"] - whole[mode, devices]["sent_bytes"], 2 * share * gradients, delta=1)
+                self.assertGreaterEqual(point["step_seconds"], whole[mode, devices]["step_seconds"])
+                self.assertEqual(self.predict("nano-gpt", *words, *shards, *place)[1], points)
+        self.assertEqual(points["ddp", 4], whole["ddp", 4])
+
+    def tower(self, layers=4, width=256, batch=64):
+        helper = onnx.helper
+        nodes, weights = [], []
+        for i in range(layers):
+            out = "prediction" if i + 1 == layers else f"h{i}"
+            nodes += [helper.make_node("MatMul", [f"h{i - 1}" if i else "x", f"w{i}"], [f"s{i}"], f"layer{i}"),
+                      helper.make_node("Tanh", [f"s{i}"], [out], f"tanh{i}")]
+            weights.append(onnx.numpy_helper.from_array(np.full((width, width), 0.01 * (i + 1), np.float32), f"w{i}"))
+        value = lambda name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [batch, width])
+        graph = helper.make_graph(nodes, "tower", [value("x")], [value("prediction")], weights)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), self.folder / "tower.onnx")
+        return self.folder / "tower.onnx", self.write("tower.toml", '[loss]\nkind = "mse"\nof = "prediction"\ntarget = "y"\n'
+                                                      '[optimizer]\nkind = "adamw"\nlr = 0.01\n')
+
+    def points_on_card(self, model, recipe, *words):
+        document = json.loads(self.succeed("tcc", "predict-scale", model, "--recipe", recipe, "--cluster", "c.toml", "--target", "cuda:sm_90",
+                                           "--json", *words).out)
+        return {(point["mode"], point["devices"]): point for point in document["points"]}
+
+    def test_state_on_the_host_is_that_of_plans(self):
+        """Shards of less than 64 KiB stay on the card."""
+        self.cluster()
+        model, recipe = self.tower()
+        link = ["--set", "offload.bytes_per_second=1e8"]
+        for more, shards, moving in (([], [], {"ddp", "grad_op", "hybrid"}),
+                                     (["--set", "train.accumulate=2"], ["--set", "parallel.accumulators=shards"], {"ddp", "grad_op", "hybrid"}),
+                                     (["--set", 'optimizer.moments="8bit"'], [], {"ddp"})):
+            moved = ["--set", "offload.what=state", *link, *more]
+            points = self.points_on_card(model, recipe, *moved, *shards)
+            kept = self.points_on_card(model, recipe, "--set", "offload.what=none", *more, *shards)
+            for mode, place, devices in (("ddp", ["--set", "parallel.mode=ddp"], 4), *self.SHARDED):
+                with self.subTest(f"{mode} {more}"):
+                    report = self.memory_of(model, recipe, "cuda:sm_90", *moved, *(shards if mode != "ddp" else []), *place)
+                    point = points[mode, devices]
+                    self.assertEqual(point["state_bytes"], report["memory"]["resident_bytes"])
+                    self.assertEqual(point["host_bytes"], report["memory"]["host"]["kept_for_card"])
+                    self.assertEqual(point["host_bytes"] > 0, mode in moving)
+                    if mode == "ddp":
+                        self.assertEqual(point["arena_bytes"], report["memory"]["arena_bytes"])
+                    if point["host_bytes"]:
+                        self.assertGreater(point["transfer_wait_seconds"], 0)
+                        self.assertGreater(point["step_seconds"], kept[mode, devices]["step_seconds"])
+            self.assertEqual({point["host_bytes"] for point in kept.values()}, {0})
+        text = self.succeed("tcc", "predict-scale", model, "--recipe", recipe, "--cluster", "c.toml", "--target", "cuda:sm_90",
+                            "--set", "offload.what=state").out
+        self.assertRegex(text, "memory +on the host +its transfers +sent")
+
+    def test_a_budget_is_met_as_by_a_compile(self):
+        """With ddp to the byte in both memories; shards fit where ddp does not."""
+        self.cluster()
+        model, recipe = self.tower(batch=16)
+        apart = ["--set", "compiler.overlap=false"]  # updates that share a launch need all of their state at once
+        whole = self.points_on_card(model, recipe, *apart)["ddp", 4]["memory_bytes"]
+        words = ["--memory-budget", whole - 500000, "--host-memory", "1MiB", *apart]
+        points = self.points_on_card(model, recipe, *words)
+        report = self.memory_of(model, recipe, "cuda:sm_90", "--set", "parallel.mode=ddp", *words)
+        point = points["ddp", 4]
+        self.assertEqual((point["state_bytes"], point["arena_bytes"], point["host_bytes"]),
+                         (report["memory"]["resident_bytes"], report["memory"]["arena_bytes"], report["memory"]["host"]["kept_for_card"]))
+        self.assertGreater(point["host_bytes"], 0)
+        self.assertTrue(point["fits"])
+        self.assertEqual(points["full", 4]["host_bytes"], 0)
+        small = ["--memory-budget", whole // 2, "--set", "offload.what=none", "--set", "parallel.bucket_bytes=100000", *apart]
+        self.refuse(3, ["no plan fits"], "tcc", model, "--recipe", recipe, "--entry", "train", "--target", "cuda:sm_90", "--set",
+                    "parallel.mode=ddp", *small, "-o", "p")
+        points = self.points_on_card(model, recipe, *small)
+        self.assertEqual((points["ddp", 4]["fits"], points["full", 8]["fits"]), (False, True))
+        self.memory_of(model, recipe, "cuda:sm_90", *self.SHARDED[1][1], *small)
+        self.refuse(2, ["--host-memory 1GiB: cpu:v3 has no memory of its own"], "tcc", "predict-scale", model, "--recipe", recipe,
+                    "--cluster", "c.toml", "--host-memory", "1GiB")
+
+    def test_a_budget_decides_about_accumulators_as_a_compile_does(self):
+        self.cluster()
+        model, recipe = ZOO / "nano-gpt" / "model.onnx", ZOO / "nano-gpt" / "recipe.toml"
+        words = ["--set", "train.accumulate=3", "--set", "parallel.bucket_bytes=4000"]
+        mode, place, devices = self.SHARDED[1]
+        least = {}
+        for accumulators in ("whole", "shards"):
+            _, err = self.refuse(3, ["no plan fits"], "tcc", model, "--recipe", recipe, "--entry", "train", "--target", "cpu:v3", *words, *place,
+                                 "--set", f"parallel.accumulators={accumulators}", "--memory-budget", "50KiB", "-o", "p"), None
+            least[accumulators] = int(re.search(r"smallest budget that does is .*?\((\d+) bytes\)", _.err)[1])
+        for budget, taken in (((least["whole"] + least["shards"]) // 2, "shards"), (least["whole"] * 4, "whole")):
+            point = self.predict("nano-gpt", *words, "--memory-budget", budget)[1][mode, devices]
+            memory = self.memory_of(model, recipe, "cpu:v3", *words, *place, "--memory-budget", budget)["memory"]
+            self.assertEqual((point["accumulators"], point["state_bytes"]), (taken, memory["resident_bytes"]))
 
     def test_numbers_go_the_way_they_must(self):
         self.cluster()

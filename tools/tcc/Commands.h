@@ -41,6 +41,9 @@ struct ModelArguments {
   Status fill(CompileOptions &options) const;
 };
 
+/// `--host-memory`. Error: the target has no memory of its own. Needs the registered targets.
+Status setHostMemory(CompileOptions &options, const std::string &text);
+
 /// `--entry`: names with commas between.
 Status readEntries(const std::string &text, CompileOptions &options);
 /// Adds --precision.

@@ -378,17 +378,8 @@ Status makePlan(const std::vector<CompileOptions> &options, const std::string &p
 Status setMemory(CompileOptions &options, const std::string &budget, const std::string &deviceMemory,
                  const std::string &hostMemory) {
   const bool ownMemory = hasOwnMemory(options.target);
-  if (!hostMemory.empty()) {
-    if (!ownMemory)
-      return Status(fmt::format("--host-memory {}: {} has no memory of its own, so nothing is moved to the host; "
-                                "--memory-budget bounds all of its memory",
-                                hostMemory, options.target.empty() ? "a CPU" : options.target),
-                    StatusCode::Usage);
-    Expected<uint64_t> bytes = parseMemorySize("--host-memory", hostMemory);
-    if (!bytes)
-      return bytes.status();
-    options.hostBytes = *bytes;
-  }
+  if (Status status = setHostMemory(options, hostMemory); !status.ok())
+    return status;
   uint64_t wholeBytes = ownMemory ? 0 : tcc::machineMemoryBytes();
   if (!deviceMemory.empty()) {
     Expected<uint64_t> bytes = readDeviceMemory(deviceMemory, options);
@@ -446,6 +437,21 @@ void addPrecision(CLI::App &app, CompileOptions &options) {
          "f32, bf16 or f16 (products in that type, the rest in f32), tf32 (f32 products rounded to TF32, on CUDA), "
          "or auto: bf16 where the target has it; default: the recipe's, else f32")
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16", "auto"}));
+}
+
+Status setHostMemory(CompileOptions &options, const std::string &text) {
+  if (text.empty())
+    return Status::success();
+  if (!hasOwnMemory(options.target))
+    return Status(fmt::format("--host-memory {}: {} has no memory of its own, so nothing is moved to the host; "
+                              "--memory-budget bounds all of its memory",
+                              text, options.target.empty() ? "a CPU" : options.target),
+                  StatusCode::Usage);
+  Expected<uint64_t> bytes = parseMemorySize("--host-memory", text);
+  if (!bytes)
+    return bytes.status();
+  options.hostBytes = *bytes;
+  return Status::success();
 }
 
 Status readEntries(const std::string &text, CompileOptions &options) {

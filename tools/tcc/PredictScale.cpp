@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/driver/EntryShapes.h"
 #include "compiler/recipe/Recipe.h"
+#include "compiler/target/Target.h"
+#include "compiler/target/registry/Targets.h"
 #include "support/AtomicFile.h"
 #include "support/Json.h"
 #include "tools/common/CommandLine.h"
@@ -21,6 +23,39 @@
 
 namespace tcc::tools {
 
+/// The recipe, which may set a mode, or keys that need one. Without a mode it gets one.
+static Expected<Recipe> readWithRanks(CompileOptions &options) {
+  Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
+  if (recipe && recipe->parallel.distributed())
+    return recipe;
+  // Keys of accumulators need shards; the prediction covers every mode whichever is set.
+  for (const std::vector<std::string> &settings :
+       {std::vector<std::string>{"parallel.mode=ddp"}, {"parallel.mode=full", "parallel.ranks=2"}}) {
+    std::vector<std::string> all = options.settings;
+    all.insert(all.end(), settings.begin(), settings.end());
+    Expected<Recipe> ranks = readRecipe(options.recipePath, all);
+    if (ranks) {
+      options.settings = all;
+      return ranks;
+    }
+    if (settings.size() == 1)
+      recipe = std::move(ranks);
+  }
+  return recipe;
+}
+
+static report::ScaleWishes wishesOf(const CompileOptions &options, const Recipe &recipe, const plan::Plan &plan) {
+  const target::Target &target = *target::findTarget(plan.target());
+  report::ScaleWishes wishes;
+  wishes.accumulators = recipe.parallel.accumulators;
+  if (target.capabilities().keepsOnHost)
+    wishes.offload = recipe.offload;
+  wishes.linkBytesPerSecond = recipe.offloadBytesPerSecond.value_or(target.costs().hostBytesPerNs * 1e9);
+  wishes.budgetBytes = options.budgetBytes;
+  wishes.hostBytes = options.hostBytes;
+  return wishes;
+}
+
 int predictScaleCommand(int argc, char **argv) {
   CLI::App app(
       "Memory and time of a training step on 1 to 4,096 devices, from one compile and a description of the cluster. "
@@ -28,14 +63,18 @@ int predictScaleCommand(int argc, char **argv) {
       "tcc predict-scale");
   ModelArguments model;
   CompileOptions options;
-  std::string clusterPath, html, budget;
+  std::string clusterPath, html, budget, hostMemory;
   bool json = false;
   uint64_t most = 4096;
   model.add(app);
   app.add_option("--cluster", clusterPath, "the cluster (TOML); examples/clusters has some")->required();
   app.add_option("--target", options.target, "cpu[:v3|:v4] or cuda:sm_90; default: the cluster's");
   addPrecision(app, options);
-  app.add_option("--memory-budget", budget, "limit on a device's memory in mode ddp, as 30GiB: recomputation keeps it");
+  app.add_option("--memory-budget", budget,
+                 "limit on a device's memory, as 30GiB: recomputation, the host's memory and shards of accumulators "
+                 "keep it, as in a compile");
+  app.add_option("--host-memory", hostMemory,
+                 "limit on what each card's plan keeps in the host's memory, as 64GiB; default: none");
   app.add_option("--devices", most, "largest number of devices, a power of two")->check(CLI::Range(1, 1 << 20));
   auto *asJson = app.add_flag("--json", json, "print JSON for programs; docs/guide/predict-scale.md lists the keys");
   app.add_option("--html", html, "write one page with the curves")->excludes(asJson);
@@ -56,12 +95,10 @@ int predictScaleCommand(int argc, char **argv) {
       return printError(bytes.status());
     options.budgetBytes = *bytes;
   }
-  // A recipe may set a mode, or keys that need one.
-  Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
-  if (!recipe || !recipe->parallel.distributed()) {
-    options.settings.push_back("parallel.mode=ddp");
-    recipe = readRecipe(options.recipePath, options.settings);
-  }
+  target::registerTargets();
+  if (Status status = setHostMemory(options, hostMemory); !status.ok())
+    return printError(status);
+  Expected<Recipe> recipe = readWithRanks(options);
   if (!recipe)
     return printError(recipe.status());
   Expected<std::vector<DimValues>> dims = trainingShapes(options, *recipe);
@@ -74,13 +111,24 @@ int predictScaleCommand(int argc, char **argv) {
   mlir::MLIRContext context(registry);
   std::vector<report::ShapeScale> shapes;
   report::ScaleSubject subject;
+  CompileOptions unlimited = options;
+  unlimited.budgetBytes = 0;
   for (const DimValues &shape : *dims) {
-    options.buckets = {shape};
-    Expected<CompiledModel> compiled = compileModel(context, options);
+    options.buckets = unlimited.buckets = {shape};
+    Expected<CompiledModel> compiled = compileModel(context, unlimited);
     if (!compiled)
       return printError(compiled.status());
     const plan::Plan &plan = compiled->plan;
-    Expected<report::ScalePrediction> prediction = report::predictScale(plan, *cluster, most);
+    std::optional<CompiledModel> within;
+    if (options.budgetBytes) {
+      Expected<CompiledModel> limited = compileModel(context, options);
+      if (limited)
+        within = limited.take();
+      else if (limited.status().code() != StatusCode::OverBudget)
+        return printError(limited.status());
+    }
+    Expected<report::ScalePrediction> prediction =
+        report::predictScale(plan, within ? &within->plan : nullptr, *cluster, wishesOf(options, *recipe, plan), most);
     if (!prediction)
       return printError(prediction.status());
     subject = {plan.model(), plan.target(), plan.precision()};

@@ -8,7 +8,9 @@
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Scale.h"
 #include "compiler/emit/Lives.h"
+#include "compiler/planning/Transfers.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/DynamicMap.h"
 #include "runtime/plan/KernelAbi.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/Spaces.h"
@@ -21,6 +23,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -30,7 +33,7 @@ namespace tcc::report {
 /// leave out instructions that write parameters or optimizer state: these wait for sums and come last.
 struct ScaleProgram {
   struct Gradient {
-    double ready = 0;   ///< when its last term is computed
+    double ready = 0;   ///< when its last term is computed, or the sum of a window
     uint64_t bytes = 0; ///< bytes that are sent
   };
   struct Parameter {
@@ -46,8 +49,10 @@ struct ScaleProgram {
   double runs = 1;     ///< in an update; less for a phase that does not run at every step
   bool clips = false;  ///< its update waits for the norm of all gradients
   uint64_t updatedElements = 0; ///< of parameters
-  double passSeconds = 0, updateSeconds = 0;
-  std::vector<Gradient> gradients;   ///< by time; only in programs that sum them over ranks
+  double passSeconds = 0, updateSeconds = 0; ///< with the waits for transfers
+  double passWaits = 0, updateWaits = 0;     ///< for transfers
+  std::vector<Gradient> gradients;           ///< by time; only in programs that update
+  std::vector<Gradient> windowGradients;     ///< by time; only in programs that add them to accumulators
   std::vector<Parameter> parameters; ///< by first use
   std::vector<uint64_t> liveBytes;   ///< of the arena, at each instruction
   std::vector<Span> doneGradients;   ///< gradients that wait for their update
@@ -82,6 +87,45 @@ double secondsOf(const plan::Instruction &instruction, const Cluster &cluster) {
   return std::max(instruction.flops() / rate, double(instruction.bytes()) / cluster.memoryRate) / cluster.efficiency;
 }
 
+/// A part of a program as its device runs it: instructions one after another, and beside them two channels, of stores
+/// and of fetches, each of which carries out its transfers in order.
+class Clock {
+public:
+  double now = 0, waited = 0;
+
+  void run(int32_t instruction, double seconds) {
+    waitFor([&](const Transfer &one) { return one.until < instruction; });
+    now += seconds;
+  }
+  /// A transfer that may run beside the instructions up to `until`.
+  void transfer(int32_t instruction, bool store, double seconds, int32_t until) {
+    waitFor([&](const Transfer &one) { return one.until < instruction; });
+    double &channel = channels[store];
+    channel = std::max(channel, now) + seconds;
+    running.push_back({until, channel});
+  }
+  void finish() {
+    waitFor([](const Transfer &) { return true; });
+  }
+
+private:
+  struct Transfer {
+    int32_t until = 0;
+    double end = 0;
+  };
+  template <typename Due> void waitFor(Due isDue) {
+    const double before = now;
+    for (const Transfer &one : running)
+      if (isDue(one))
+        now = std::max(now, one.end);
+    waited += now - before;
+    std::erase_if(running, isDue);
+  }
+
+  std::array<double, 2> channels{};
+  std::vector<Transfer> running;
+};
+
 class Profiler {
 public:
   Profiler(const plan::Plan &plan, const Cluster &cluster, const ProgramMemory &memory)
@@ -99,19 +143,34 @@ public:
   }
 
   ScaleProgram run() {
+    findUpdates();
+    Clock pass, update;
     for (int32_t i = 0; i < entry.instructions_size(); ++i) {
-      begins.push_back(result.passSeconds);
-      const double seconds = secondsOf(entry.instructions(i), cluster);
-      (lives.phases[size_t(i)] == emit::Phase::Update ? result.updateSeconds : result.passSeconds) += seconds;
+      begins.push_back(pass.now);
+      const plan::Instruction &instruction = entry.instructions(i);
+      Clock &clock = isUpdate(i) ? update : pass;
+      if (instruction.has_transfer())
+        clock.transfer(i, isStore(instruction), double(instruction.cost()) * 1e-9, i + instruction.beside());
+      else
+        clock.run(i, secondsOf(instruction, cluster));
     }
-    begins.push_back(result.passSeconds);
+    begins.push_back(pass.now);
+    for (Clock *clock : {&pass, &update})
+      clock->finish();
+    result.passSeconds = pass.now, result.passWaits = pass.waited;
+    result.updateSeconds = update.now, result.updateWaits = update.waited;
     for (int id = 0; id < entry.buffers_size(); ++id) {
-      const int32_t variable = entry.buffers(id).variable();
-      if (variable >= 0 && plan.variables(variable).role() == plan::PARAMETER)
-        addParameter(id, plan.variables(variable));
+      const plan::Variable *variable = variableOf(uint32_t(id));
+      if (variable && variable->role() == plan::PARAMETER)
+        addParameter(id, *variable);
+      else if (variable && variable->role() == plan::ACCUMULATOR)
+        addSum(id, *variable);
     }
+    if (!result.gradients.empty())
+      result.windowGradients.clear();
     auto byTime = [](const auto &a, const auto &b) { return a.ready < b.ready; };
     std::stable_sort(result.gradients.begin(), result.gradients.end(), byTime);
+    std::stable_sort(result.windowGradients.begin(), result.windowGradients.end(), byTime);
     std::stable_sort(result.parameters.begin(), result.parameters.end(),
                      [](const auto &a, const auto &b) { return a.forward < b.forward; });
     return std::move(result);
@@ -127,7 +186,42 @@ private:
     return nullptr;
   }
 
-  bool isUpdate(int32_t i) const { return lives.phases[size_t(i)] == emit::Phase::Update; }
+  /// The variable that a buffer is, or whose copy from the host it holds; null: neither.
+  const plan::Variable *variableOf(uint32_t buffer) const {
+    const int32_t own = entry.buffers(int(buffer)).variable();
+    return own < 0 ? nullptr : &plan.variables(own);
+  }
+  const plan::Variable *stateIn(uint32_t buffer, int32_t at) const {
+    if (const plan::Variable *own = variableOf(buffer))
+      return own;
+    const int32_t writer = writerBefore(buffer, at);
+    return writer >= 0 && entry.instructions(writer).has_transfer()
+               ? variableOf(entry.instructions(writer).operands(0).buffer())
+               : nullptr;
+  }
+  bool isStore(const plan::Instruction &transfer) const {
+    return plan::isOnHost(entry.buffers(int(transfer.operands(1).buffer())).arena());
+  }
+
+  /// An update writes parameters or optimizer state: its memory, or a value that is then stored on the host. It
+  /// includes the transfers of state, but for those of parameters that a pass reads.
+  void findUpdates() {
+    updates.resize(size_t(entry.instructions_size()));
+    for (int32_t i = 0; i < entry.instructions_size(); ++i)
+      updates[size_t(i)] = lives.phases[size_t(i)] == emit::Phase::Update;
+    for (int32_t i = 0; i < entry.instructions_size(); ++i) {
+      const plan::Instruction &instruction = entry.instructions(i);
+      if (!instruction.has_transfer())
+        continue;
+      const uint32_t from = instruction.operands(0).buffer(), to = instruction.operands(1).buffer();
+      if (variableOf(to))
+        if (const int32_t maker = writerBefore(from, i); maker >= 0)
+          updates[size_t(maker)] = true;
+      if (const plan::Variable *variable = variableOf(from); variable && variable->role() != plan::PARAMETER)
+        updates[size_t(i)] = true;
+    }
+  }
+  bool isUpdate(int32_t i) const { return updates[size_t(i)]; }
 
   /// The last instruction before `at` that writes the buffer; −1: none.
   int32_t writerBefore(uint32_t buffer, int32_t at) const {
@@ -157,6 +251,15 @@ private:
     const double ready = readyOf(updated, elements, visited);
     const plan::DType dtype = plan.training().parallel().reduce_dtype() == "f32" ? plan::F32 : plan::BF16;
     result.gradients.push_back({std::max(ready, 0.0), elements * plan::dtypeBytes(dtype)});
+  }
+
+  /// The sum of a parameter's gradient over a window.
+  void addSum(int id, const plan::Variable &variable) {
+    const std::vector<int32_t> &writers = lives.buffers[size_t(id)].writers;
+    if (writers.empty() || variable.type().dims().empty())
+      return;
+    const uint64_t width = plan.training().parallel().reduce_dtype() == "f32" ? 4 : 2;
+    result.windowGradients.push_back({begins[size_t(writers.back()) + 1], elementsOf(variable.type()) * width});
   }
 
   void noteUses(int id, uint64_t elements, ScaleProgram::Parameter &parameter, bool copies) {
@@ -196,7 +299,8 @@ private:
       const plan::Buffer &buffer = entry.buffers(int(operand.buffer()));
       if (!operand.read() || elementsOf(buffer.type()) != elements)
         continue;
-      const plan::VariableRole role = buffer.variable() < 0 ? plan::CONSTANT : plan.variables(buffer.variable()).role();
+      const plan::Variable *state = stateIn(operand.buffer(), at);
+      const plan::VariableRole role = state ? state->role() : plan::CONSTANT;
       if (role == plan::PARAMETER || role == plan::OPTIMIZER || role == plan::EMA)
         continue;
       found = true;
@@ -228,6 +332,7 @@ private:
   const Cluster &cluster;
   const plan::Entry &entry;
   const emit::EntryLives lives;
+  std::vector<bool> updates;  ///< by instruction
   std::vector<double> begins; ///< of each instruction, and the end
   ScaleProgram result;
 };
@@ -333,29 +438,73 @@ struct Event {
   double seconds = 0;
 };
 
+/// What a compile decides anew where state is sharded.
+struct Decisions {
+  bool shardsSums = false; ///< accumulators are shards
+  uint64_t movedParts = 0; ///< eighths of the optimizer's state that are on the host
+};
+
 class Predictor {
 public:
-  Predictor(const plan::Plan &plan, const Cluster &cluster, std::vector<ScaleProgram> given)
-      : plan(plan), cluster(cluster), messages(cluster), programs(std::move(given)),
+  Predictor(const plan::Plan &plan, const Cluster &cluster, const ScaleWishes &wishes, std::vector<ScaleProgram> given)
+      : plan(plan), cluster(cluster), wishes(wishes), messages(cluster), programs(std::move(given)),
         bucketBytes(std::max<uint64_t>(plan.training().parallel().bucket_bytes(), 1)),
-        parameterWidth(plan.precision() == "bf16" || plan.precision() == "f16" ? 2 : 4) {}
+        parameterWidth(plan.precision() == "bf16" || plan.precision() == "f16" ? 2 : 4) {
+    std::map<std::string_view, const plan::Variable *> byName;
+    for (const plan::Variable &variable : plan.variables())
+      byName[variable.name()] = &variable;
+    for (const auto &[name, variable] : byName) {
+      const auto magnitudes = byName.find(std::string(name) + std::string(states::kMagnitudesSuffix));
+      const auto parameter = byName.find(name.substr(0, name.rfind('/')));
+      if (variable->role() != plan::OPTIMIZER || magnitudes == byName.end() || parameter == byName.end())
+        continue;
+      inBlocks[variable] = inBlocks[magnitudes->second] = elementsOf(parameter->second->type());
+    }
+  }
 
+  /// The prediction of a mode with all that a compile may decide: the fastest that fits, else the smallest.
   ScalePoint predict(ScaleMode mode, uint64_t devices) const {
+    ScalePoint best = predict(mode, devices, {wishes.accumulators == "shards", wishes.offload == "state" ? 8U : 0U});
+    if (!wishes.budgetBytes || !isSharded(mode))
+      return best;
+    for (bool shardsSums : {false, true})
+      for (uint64_t parts : {0, 1, 2, 4, 8}) {
+        if ((wishes.accumulators != "auto" && shardsSums != (wishes.accumulators == "shards")) ||
+            (wishes.offload != "auto" && parts != (wishes.offload == "state" ? 8U : 0U)))
+          continue;
+        const ScalePoint other = predict(mode, devices, {shardsSums, parts});
+        if (isBetter(other, best))
+          best = other;
+      }
+    return best;
+  }
+
+  static bool isSharded(ScaleMode mode) { return mode != ScaleMode::None && mode != ScaleMode::Ddp; }
+  static bool isBetter(const ScalePoint &one, const ScalePoint &other) {
+    if (one.fits != other.fits)
+      return one.fits;
+    return one.fits ? one.stepSeconds < other.stepSeconds * (1 - 1e-9) : one.memoryBytes() < other.memoryBytes();
+  }
+
+  ScalePoint predict(ScaleMode mode, uint64_t devices, Decisions decisions) const {
     ScalePoint point;
     point.mode = mode;
     point.devices = devices;
+    point.shardsAccumulators = isSharded(mode) && decisions.shardsSums && plan.training().accumulate() > 1;
     const double perNode = double(std::min(devices, cluster.ranksPerNode));
     const Group all{double(devices), std::ceil(double(devices) / double(cluster.ranksPerNode))};
     const bool gathers = mode == ScaleMode::Full || mode == ScaleMode::Hybrid;
     const Group sharing = mode == ScaleMode::Hybrid ? Group{perNode, 1} : all;
     const double shards = mode == ScaleMode::GradOp || gathers ? sharing.size : 1;
-    setMemory(point, shards, gathers);
+    const uint64_t movedBytes = setMemory(point, shards, gathers, decisions);
 
+    const bool replicates = mode == ScaleMode::Hybrid;
+    auto scatter = [&](double bytes) { return messages.half(bytes, sharing); };
+    auto across = [&](double bytes) { return messages.allReduceAcross(bytes / perNode, perNode, all.nodes); };
     auto reduce = [&](double bytes) {
       if (mode == ScaleMode::Ddp)
         return messages.allReduce(bytes, all);
-      Cost cost = messages.half(bytes, sharing);
-      return mode == ScaleMode::Hybrid ? cost + messages.allReduceAcross(bytes / perNode, perNode, all.nodes) : cost;
+      return replicates ? scatter(bytes) + across(bytes) : scatter(bytes);
     };
     double seconds = 0, compute = 0;
     for (const ScaleProgram &program : programs) {
@@ -377,21 +526,34 @@ public:
           }
         }
       double lastShare = 1;
-      if (mode != ScaleMode::None && !program.gradients.empty()) {
+      auto inBuckets = [&](const std::vector<ScaleProgram::Gradient> &gradients, auto costOf) {
         double total = 0, bucket = 0;
-        for (const ScaleProgram::Gradient &gradient : program.gradients)
+        for (const ScaleProgram::Gradient &gradient : gradients)
           total += double(gradient.bytes);
-        for (size_t i = 0; i < program.gradients.size(); ++i) {
-          bucket += double(program.gradients[i].bytes);
-          if (bucket < double(bucketBytes) && i + 1 < program.gradients.size())
+        for (size_t i = 0; i < gradients.size(); ++i) {
+          bucket += double(gradients[i].bytes);
+          if (bucket < double(bucketBytes) && i + 1 < gradients.size())
             continue;
-          begin(program.gradients[i].ready, reduce(bucket));
+          begin(gradients[i].ready, costOf(bucket));
           lastShare = bucket / total;
           bucket = 0;
         }
+      };
+      if (point.shardsAccumulators) {
+        inBuckets(program.windowGradients, scatter);
+        if (replicates)
+          inBuckets(program.gradients, across);
+      } else if (mode != ScaleMode::None) {
+        inBuckets(program.gradients, reduce);
       }
       const auto [clock, channel] = run(events, costs.size(), program.passSeconds);
-      const double update = program.updateSeconds / shards;
+      double update = program.updateSeconds, updateWaits = program.updateWaits;
+      if (isSharded(mode) && !program.gradients.empty()) {
+        // The plan's transfers are those of whole state. Those of shards run beside the update, in both directions.
+        const double work = (program.updateSeconds - program.updateWaits) / shards;
+        update = movedBytes ? std::max(work, double(movedBytes) / wishes.linkBytesPerSecond) : work;
+        updateWaits = update - work;
+      }
       // A norm needs all sums; else parameters of earlier buckets are updated while the last one travels.
       double time = std::max(clock, channel) + update;
       if (!program.clips && mode == ScaleMode::Ddp)
@@ -406,6 +568,7 @@ public:
       compute += runs * (program.passSeconds + update);
       point.sentBytes += runs * sent.bytes;
       point.messageSeconds += runs * sent.seconds;
+      point.transferWaitSeconds += runs * (program.passWaits + updateWaits);
     }
     if (mode != ScaleMode::None) { // whether all go on
       const Cost agreement = messages.allReduce(8, all);
@@ -444,15 +607,50 @@ private:
     return blocks;
   }
 
-  void setMemory(ScalePoint &point, double shards, bool gathers) const {
+  /// Bytes of a variable on one of `shards` devices that share the state, before alignment.
+  uint64_t heldBytes(const plan::Variable &variable, uint64_t shards, bool gathers, bool shardsSums) const {
+    const uint64_t elements = elementsOf(variable.type()), width = plan::dtypeBytes(variable.type().dtype());
+    const plan::VariableRole role = variable.role();
+    // Averages are where their parameters are.
+    const bool sharded = role == plan::OPTIMIZER || (role == plan::ACCUMULATOR && shardsSums) ||
+                         (gathers && (role == plan::PARAMETER || role == plan::EMA));
+    if (!sharded || shards <= 1)
+      return elements * width;
+    // Moments in 8 bits stay in f32 where shards would cut their blocks.
+    if (auto blocked = inBlocks.find(&variable);
+        blocked != inBlocks.end() && plan::shardsCutBlocks(blocked->second, shards))
+      return variable.type().dtype() == plan::F32 ? 0 : plan::shardElements(blocked->second, shards) * 4;
+    return plan::shardElements(elements, shards) * width;
+  }
+
+  /// Returns the bytes of state on the host that sharding and the decisions leave to each device; none in other modes,
+  /// which take the plan's.
+  uint64_t setMemory(ScalePoint &point, double shards, bool gathers, Decisions decisions) const {
+    const bool decides = isSharded(point.mode);
     point.stateBytes = plan::spaceBytes(plan, plan::RESIDENT);
+    point.hostBytes = plan::hostBytes(plan);
+    uint64_t movable = 0;
+    auto held = [&](const plan::Variable &variable) {
+      return heldBytes(variable, uint64_t(shards), gathers, point.shardsAccumulators);
+    };
+    auto isMovable = [&](const plan::Variable &variable) {
+      return (variable.role() == plan::OPTIMIZER || variable.role() == plan::EMA) &&
+             held(variable) >= planning::kLeastMovedBytes;
+    };
+    for (const plan::Variable &variable : plan.variables())
+      if (isMovable(variable))
+        movable += padded(held(variable));
+    uint64_t moved = 0, largest = 0;
     for (const plan::Variable &variable : plan.variables()) {
-      // Averages are where their parameters are.
-      const bool sharded = variable.role() == plan::OPTIMIZER ||
-                           (gathers && (variable.role() == plan::PARAMETER || variable.role() == plan::EMA));
-      const uint64_t elements = elementsOf(variable.type()), width = plan::dtypeBytes(variable.type().dtype());
-      if (sharded && shards > 1)
-        point.stateBytes -= padded(elements * width) - padded(plan::shardElements(elements, uint64_t(shards)) * width);
+      if (!decides)
+        break;
+      const uint64_t whole = padded(elementsOf(variable.type()) * plan::dtypeBytes(variable.type().dtype())),
+                     own = padded(held(variable));
+      (plan::isOnHost(variable.arena()) ? point.hostBytes : point.stateBytes) -= whole;
+      const bool moves = decisions.movedParts && isMovable(variable) && moved * 8 < movable * decisions.movedParts;
+      (moves ? point.hostBytes : point.stateBytes) += own;
+      moved += moves ? own : 0;
+      largest = std::max(largest, moves ? own : 0);
     }
     double block = 0;
     for (const ScaleProgram &program : programs) {
@@ -464,9 +662,17 @@ private:
         before = bytes;
       }
     }
+    // A micro-batch's gradients are there until their bucket is sent, beside the next one.
+    const uint64_t buckets = point.shardsAccumulators ? 2 : 1;
     if (shards > 1)
-      point.gatherBytes = uint64_t(gathers ? block : 0) + std::min<uint64_t>(bucketBytes, elements() * 4);
-    point.fits = point.memoryBytes() <= cluster.memoryBytes - cluster.reservedBytes;
+      point.gatherBytes = uint64_t(gathers ? block : 0) + std::min<uint64_t>(buckets * bucketBytes, elements() * 4);
+    // State on its way: what one update reads, and what the next will.
+    if (plan::spaceBytes(plan, plan::HOST_RESIDENT) == 0)
+      point.gatherBytes += kStatesInFlight * largest;
+    const uint64_t available = cluster.memoryBytes - cluster.reservedBytes;
+    point.fits = point.memoryBytes() <= (wishes.budgetBytes ? std::min(wishes.budgetBytes, available) : available) &&
+                 (!wishes.hostBytes || point.hostBytes <= wishes.hostBytes);
+    return moved;
   }
 
   /// The times at which the computation and the last message end.
@@ -490,9 +696,14 @@ private:
     return {clock + passSeconds - computed, channel};
   }
 
+  static constexpr uint64_t kStatesInFlight = 4;
+
   const plan::Plan &plan;
   const Cluster &cluster;
+  const ScaleWishes &wishes;
   const Messages messages;
+  /// Codes and magnitudes of moments in 8 bits, with the elements of their parameters.
+  std::map<const plan::Variable *, uint64_t> inBlocks;
   const std::vector<ScaleProgram> programs;
   const uint64_t bucketBytes, parameterWidth;
 };
@@ -518,7 +729,8 @@ const ScalePoint *ScalePrediction::smallest() const {
   return nullptr;
 }
 
-Expected<ScalePrediction> predictScale(const plan::Plan &plan, const Cluster &cluster, uint64_t mostDevices) {
+Expected<ScalePrediction> predictScale(const plan::Plan &plan, const plan::Plan *within, const Cluster &cluster,
+                                       const ScaleWishes &wishes, uint64_t mostDevices) {
   std::vector<ScaleProgram> programs = profileScale(plan, cluster);
   if (programs.empty())
     return error("the model does not train: a prediction needs a loss; give a recipe with [loss]");
@@ -530,11 +742,22 @@ Expected<ScalePrediction> predictScale(const plan::Plan &plan, const Cluster &cl
   for (const ScaleProgram &program : programs)
     for (const ScaleProgram::Gradient &gradient : program.gradients)
       result.gradientBytes += gradient.bytes;
-  const Predictor predictor(plan, cluster, std::move(programs));
-  result.parameters = predictor.elements();
+  const Predictor unlimited(plan, cluster, wishes, std::move(programs));
+  std::optional<Predictor> limited;
+  if (within)
+    limited.emplace(*within, cluster, wishes, profileScale(*within, cluster));
+  auto predict = [&](ScaleMode mode, uint64_t devices) {
+    if (!limited)
+      return unlimited.predict(mode, devices);
+    const ScalePoint point = limited->predict(mode, devices);
+    // Shards may need none of what keeps whole state within the budget.
+    const ScalePoint other = Predictor::isSharded(mode) ? unlimited.predict(mode, devices) : point;
+    return Predictor::isBetter(other, point) ? other : point;
+  };
+  result.parameters = unlimited.elements();
   result.parameterBytes = result.parameters * 4;
   result.availableBytes = cluster.memoryBytes - cluster.reservedBytes;
-  const ScalePoint alone = predictor.predict(ScaleMode::None, 1);
+  const ScalePoint alone = predict(ScaleMode::None, 1);
   result.computeSeconds = alone.stepSeconds;
   for (uint64_t devices = 1; devices <= mostDevices; devices *= 2)
     for (ScaleMode mode : kScaleModes) {
@@ -543,7 +766,7 @@ Expected<ScalePrediction> predictScale(const plan::Plan &plan, const Cluster &cl
           (mode == ScaleMode::Hybrid &&
            (devices <= cluster.ranksPerNode || devices % cluster.ranksPerNode != 0 || cluster.ranksPerNode == 1)))
         continue;
-      ScalePoint point = predictor.predict(mode, devices);
+      ScalePoint point = predict(mode, devices);
       point.efficiency = point.stepSeconds > 0 ? alone.stepSeconds / point.stepSeconds : 0;
       result.points.push_back(point);
     }

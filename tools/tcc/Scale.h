@@ -29,11 +29,14 @@ struct ScalePoint {
   ScaleMode mode = ScaleMode::None;
   uint64_t stateBytes = 0;  ///< parameters, optimizer state, accumulators and buffers
   uint64_t arenaBytes = 0;  ///< all else of the plan
-  uint64_t gatherBytes = 0; ///< buckets and gathered parameters, where state is sharded
+  uint64_t gatherBytes = 0; ///< buckets, gathered parameters and state on its way, where state is sharded
+  uint64_t hostBytes = 0;   ///< of page-locked memory of the host
+  bool shardsAccumulators = false;
   bool fits = false;
   double sentBytes = 0;      ///< and received
   double messageSeconds = 0; ///< of all messages
   double exposedSeconds = 0; ///< in which the device waits for them
+  double transferWaitSeconds = 0; ///< in which it waits for transfers from the host or to it
   double stepSeconds = 0;
   double efficiency = 0; ///< samples a second, divided by `devices` times those of one device without messages
 
@@ -53,8 +56,19 @@ struct ScalePrediction {
   const ScalePoint *smallest() const;
 };
 
-/// Error: the plan does not train, or has several optimizers.
-Expected<ScalePrediction> predictScale(const plan::Plan &plan, const Cluster &cluster, uint64_t mostDevices);
+/// What a compile for a mode would be given, beside the model.
+struct ScaleWishes {
+  std::string accumulators = "auto"; ///< parallel.accumulators
+  std::string offload = "none";      ///< offload.what; "none" for devices without memory of their own
+  double linkBytesPerSecond = 0;     ///< between a device and its host, in each direction
+  uint64_t budgetBytes = 0;          ///< of a device; 0: none
+  uint64_t hostBytes = 0;            ///< of the host, for each device; 0: no limit
+};
+
+/// `within`: the same model compiled with the budget; null: there is none, or it is too small. Error: the plan does not
+/// train.
+Expected<ScalePrediction> predictScale(const plan::Plan &plan, const plan::Plan *within, const Cluster &cluster,
+                                       const ScaleWishes &wishes, uint64_t mostDevices);
 
 /// The model and settings of the predictions.
 struct ScaleSubject {

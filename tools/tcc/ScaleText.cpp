@@ -151,15 +151,25 @@ std::string numbersText(const ScalePrediction &prediction) {
       "{} parameters; a device takes {} samples a step, {} without messages, and sums {} of gradients\n\n",
       prediction.parameters, prediction.samples, timeOf(prediction.computeSeconds),
       formatBytes(prediction.gradientBytes));
-  Table rows("><>>>>>>><",
-             {"devices", "mode", "state", "memory", "sent", "messages", "exposed", "step", "efficiency", ""});
-  for (const ScalePoint &point : prediction.points)
-    rows.add({std::to_string(point.devices), std::string(scaleModeName(point.mode)), formatBytes(point.stateBytes),
-              formatBytes(point.memoryBytes()), formatBytes(uint64_t(point.sentBytes)), timeOf(point.messageSeconds),
-              timeOf(point.exposedSeconds), timeOf(point.stepSeconds), percentText(point.efficiency),
-              !point.fits                                ? "does not fit"
-              : prediction.best(point.devices) == &point ? "best"
-                                                         : ""});
+  const bool anyOnHost = std::ranges::any_of(prediction.points, [](auto &point) { return point.hostBytes > 0; });
+  std::vector<std::string> names = {"devices",  "mode",    "state", "memory",     "sent",
+                                    "messages", "exposed", "step",  "efficiency", ""};
+  if (anyOnHost)
+    names.insert(names.begin() + 4, {"on the host", "its transfers"});
+  Table rows(anyOnHost ? "><>>>>>>>>><" : "><>>>>>>><", names);
+  for (const ScalePoint &point : prediction.points) {
+    std::string remark = !point.fits ? "does not fit" : prediction.best(point.devices) == &point ? "best" : "";
+    if (point.shardsAccumulators)
+      remark += remark.empty() ? "sharded sums" : ", sharded sums";
+    std::vector<std::string> cells = {std::to_string(point.devices),          std::string(scaleModeName(point.mode)),
+                                      formatBytes(point.stateBytes),          formatBytes(point.memoryBytes()),
+                                      formatBytes(uint64_t(point.sentBytes)), timeOf(point.messageSeconds),
+                                      timeOf(point.exposedSeconds),           timeOf(point.stepSeconds),
+                                      percentText(point.efficiency),          remark};
+    if (anyOnHost)
+      cells.insert(cells.begin() + 4, {formatBytes(point.hostBytes), timeOf(point.transferWaitSeconds)});
+    rows.add(std::move(cells));
+  }
   return text + rows.text() + "\n";
 }
 
@@ -201,10 +211,13 @@ static Json predictionJson(const ScalePrediction &prediction) {
                 {"arena_bytes", point.arenaBytes},
                 {"gather_bytes", point.gatherBytes},
                 {"memory_bytes", point.memoryBytes()},
+                {"host_bytes", point.hostBytes},
+                {"accumulators", point.shardsAccumulators ? "shards" : "whole"},
                 {"fits", point.fits},
                 {"sent_bytes", point.sentBytes},
                 {"message_seconds", point.messageSeconds},
                 {"exposed_seconds", point.exposedSeconds},
+                {"transfer_wait_seconds", point.transferWaitSeconds},
                 {"step_seconds", point.stepSeconds},
                 {"efficiency", point.efficiency},
                 {"samples_per_second",

@@ -84,9 +84,8 @@ std::span<const Card> slices() { return kSlices; }
 
 const Card *findCard(std::string_view name) {
   auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
-  return findIf([&](const Card &card) {
-    return std::equal(name.begin(), name.end(), card.name.begin(), card.name.end(), same);
-  });
+  return findIf(
+      [&](const Card &card) { return std::equal(name.begin(), name.end(), card.name.begin(), card.name.end(), same); });
 }
 
 const Card *findCardOfDriver(std::string_view driverName) {
