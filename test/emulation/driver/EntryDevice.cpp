@@ -216,7 +216,7 @@ TCC_ENTRY cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   Allocation &made =
       d.machine.memory().allocate(bytes, Home::Device, fmt::format("device allocation {}", ++d.allocationsMade));
-  d.deviceBytes += bytes;
+  d.noteAllocation(Home::Device, bytes);
   *address = reinterpret_cast<CUdeviceptr>(made.base);
   return CUDA_SUCCESS;
 }
@@ -237,8 +237,7 @@ CUresult release(StandIn &d, const void *address, Home home, const char *call) {
   // The driver waits for all work before it frees device memory, so that relying on this wait is not a fault.
   if (CUresult failed = d.fail(d.queue.finishAll()))
     return failed;
-  if (home == Home::Device)
-    d.deviceBytes -= found->bytes;
+  (home == Home::Device ? d.deviceBytes : d.pinnedBytes) -= found->bytes;
   d.machine.memory().release(found->base);
   return CUDA_SUCCESS;
 }
@@ -261,6 +260,7 @@ TCC_ENTRY cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
   *address = d.machine.memory()
                  .allocate(bytes, Home::Pinned, fmt::format("pinned allocation {}", ++d.allocationsMade), true)
                  .base;
+  d.noteAllocation(Home::Pinned, bytes);
   return CUDA_SUCCESS;
 }
 

@@ -51,6 +51,7 @@ Expected<StandInOptions> StandInOptions::fromEnvironment() {
   options.modulesFile = variable("TCC_EMULATION_MODULES");
   options.trafficFile = variable("TCC_EMULATION_TRAFFIC");
   options.queuedFile = variable("TCC_EMULATION_QUEUED");
+  options.allocationsFile = variable("TCC_EMULATION_ALLOCATIONS");
   std::string_view mode = variable("TCC_EMULATION_MODE"), order = variable("TCC_EMULATION_ORDER"),
                    device = variable("TCC_EMULATION_DEVICE");
   if (mode == "fast")
@@ -79,6 +80,14 @@ void StandIn::recordTraffic(std::string_view kernel) {
   std::ofstream(options.trafficFile, std::ios::app)
       << fmt::format("{{\"kernel\": \"{}\", \"read_bytes\": {}, \"written_bytes\": {}, \"reads\": {}, \"writes\": {}}}\n",
                      kernel, t.readBytes, t.writtenBytes, t.reads, t.writes);
+}
+
+void StandIn::noteAllocation(Home home, uint64_t bytes) {
+  uint64_t &held = home == Home::Device ? deviceBytes : pinnedBytes;
+  held += bytes;
+  if (!options.allocationsFile.empty())
+    std::ofstream(options.allocationsFile, std::ios::app) << fmt::format(
+        "{{\"home\": \"{}\", \"bytes\": {}, \"held\": {}}}\n", home == Home::Device ? "device" : "host", bytes, held);
 }
 
 void StandIn::recordQueued(const void *graph) {

@@ -51,6 +51,7 @@ struct StandInOptions {
   std::string modulesFile;  ///< gets a line for each image that is to be loaded; empty: none
   std::string trafficFile;  ///< gets a line for each launch of a kernel with its accesses; empty: none
   std::string queuedFile;   ///< gets a line for each launch of a graph with the work queued at that time; empty: none
+  std::string allocationsFile; ///< gets a line for each allocation; empty: none
   /// A fill of a whole allocation initialises only so many bytes of it, so that reads of uninitialised buffers are
   /// found although the runtime clears its arena. A plan's state may begin as zeros, its buffers may not.
   uint64_t clearedBytes = UINT64_MAX;
@@ -212,7 +213,9 @@ public:
   int device = 0;              ///< whose context it is
   std::vector<std::unique_ptr<Capture>> captures, ended;
   Stream legacy;
-  uint64_t deviceBytes = 0; ///< allocated
+  /// Counts an allocation, and appends it to options.allocationsFile.
+  void noteAllocation(Home home, uint64_t bytes);
+  uint64_t deviceBytes = 0, pinnedBytes = 0; ///< allocated
   unsigned allocationsMade = 0;
 
 private:

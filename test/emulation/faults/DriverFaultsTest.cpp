@@ -23,6 +23,22 @@ void giveValues(Scene &s) {
   cuMemsetD8Async(s.a, 0, Scene::kBytes, s.one);
   cuStreamSynchronize(s.one);
 }
+/// Begins `second` in the other stream, behind `first` unless the order is left out.
+template <typename First, typename Second> void oneThenTwo(Scene &s, bool ordered, First first, Second second) {
+  first();
+  cuEventRecord(s.event, s.one);
+  if (ordered)
+    cuStreamWaitEvent(s.two, s.event, 0);
+  second();
+  cuCtxSynchronize();
+}
+/// Initialises b, then lets the card write the pinned memory and read it, as a plan's memory on the host.
+void keepOnHost(Scene &s) {
+  giveValues(s);
+  cuMemcpyDtoHAsync_v2(s.pinned, s.a, Scene::kBytes, s.one);
+  cuMemcpyHtoDAsync_v2(s.b, s.pinned, Scene::kBytes, s.one);
+  cuStreamSynchronize(s.one);
+}
 CUgraphExec instantiate(CUgraph graph) {
   CUgraphExec executable = nullptr;
   if (graph) {
@@ -151,6 +167,59 @@ const Planted kPlanted[] = {
        cuCtxSynchronize();
        cuGraphExecDestroy(forward);
        cuEventDestroy_v2(copied);
+     }},
+    // Memory that plans keep on the host relies on these orders.
+    {"FetchBeforeItsStoreIsDone", "unordered-work",
+     [](Scene &s, bool wrong) {
+       keepOnHost(s);
+       oneThenTwo(
+           s, !wrong, [&] { cuMemcpyDtoHAsync_v2(s.pinned, s.a, Scene::kBytes, s.one); },
+           [&] { cuMemcpyHtoDAsync_v2(s.b, s.pinned, Scene::kBytes, s.two); });
+     }},
+    {"StoreOverAPlaceThatIsFetched", "unordered-work",
+     [](Scene &s, bool wrong) {
+       keepOnHost(s);
+       oneThenTwo(
+           s, !wrong, [&] { cuMemcpyHtoDAsync_v2(s.b, s.pinned, Scene::kBytes, s.one); },
+           [&] { cuMemcpyDtoHAsync_v2(s.pinned, s.a, Scene::kBytes, s.two); });
+     }},
+    {"StoresThatOverlapOnTheHost", "unordered-work",
+     [](Scene &s, bool wrong) {
+       keepOnHost(s);
+       oneThenTwo(
+           s, false, [&] { cuMemcpyDtoHAsync_v2(s.pinned, s.a, Scene::kBytes / 2, s.one); },
+           [&] { cuMemcpyDtoHAsync_v2(s.pinned + (wrong ? 31 : 32), s.b, Scene::kBytes / 2, s.two); });
+     }},
+    {"FetchFromTheWrongPlace", "unordered-work",
+     [](Scene &s, bool wrong) {
+       keepOnHost(s);
+       oneThenTwo(
+           s, false, [&] { cuMemcpyDtoHAsync_v2(s.pinned, s.a, Scene::kBytes / 2, s.one); },
+           [&] { cuMemcpyHtoDAsync_v2(s.b, s.pinned + (wrong ? 0 : 32), Scene::kBytes / 2, s.two); });
+     }},
+    {"FetchOverAValueThatIsRead", "unordered-work",
+     [](Scene &s, bool wrong) {
+       keepOnHost(s);
+       oneThenTwo(
+           s, !wrong, [&] { cuMemcpyDtoHAsync_v2(s.pinned, s.b, Scene::kBytes, s.one); },
+           [&] { cuMemsetD8Async(s.b, 0, Scene::kBytes, s.two); });
+     }},
+    {"NextUpdateFetchesBeforeTheLastOneHasStored", "unordered-work",
+     [](Scene &s, bool wrong) {
+       keepOnHost(s);
+       auto graphOf = [&](auto copy) {
+         CUgraph graph = nullptr;
+         cuStreamBeginCapture_v2(s.one, CU_STREAM_CAPTURE_MODE_GLOBAL);
+         copy();
+         cuStreamEndCapture(s.one, &graph);
+         return instantiate(graph);
+       };
+       CUgraphExec last = graphOf([&] { cuMemcpyDtoHAsync_v2(s.pinned, s.a, Scene::kBytes, s.one); }),
+                   next = graphOf([&] { cuMemcpyHtoDAsync_v2(s.b, s.pinned, Scene::kBytes, s.one); });
+       oneThenTwo(
+           s, !wrong, [&] { cuGraphLaunch(last, s.one); }, [&] { cuGraphLaunch(next, s.two); });
+       cuGraphExecDestroy(last);
+       cuGraphExecDestroy(next);
      }},
     {"PinnedMemoryWrittenTooEarly", "pinned-overwritten",
      [](Scene &s, bool wrong) {
