@@ -86,7 +86,8 @@ class PredictScale(EndToEnd):
         document, whole = self.predict("nano-gpt", *words)
         _, points = self.predict("nano-gpt", *words, *shards)
         gradients = document["gradient_bytes"]
-        for mode, place, devices in self.SHARDED:
+        full = ("full", ["--set", "parallel.mode=full", "--set", "parallel.ranks=4"], 4)
+        for mode, place, devices in (self.SHARDED[0], full, self.SHARDED[2]):
             with self.subTest(mode):
                 memory = self.memory_of(model, recipe, "cpu:v3", *words, *shards, *place)["memory"]
                 point = points[mode, devices]
