@@ -65,10 +65,11 @@ class EndToEnd(unittest.TestCase):
         self.addCleanup(holder.cleanup)
         self.folder = Path(holder.name)
 
-    def command(self, program, *arguments, env=None, prepare=None):
-        """Runs build/bin/PROGRAM. `env`: variables set besides the caller's; `prepare`: called in the child before it starts."""
+    def command(self, program, *arguments, env=None, prepare=None, seconds=None):
+        """Runs build/bin/PROGRAM. `env`: variables set besides the caller's; `prepare`: called in the child before it starts; `seconds`: the
+        limit for hangs, SECONDS by default."""
         words = [str(BIN / program), *(compile_words(arguments) if program == "tcc" else map(str, arguments))]
-        done = subprocess.run(words, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS,
+        done = subprocess.run(words, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds or SECONDS,
                               env=os.environ | (env or {}), preexec_fn=prepare, restore_signals=prepare is None)
         if ISOLATED and program == "tcc" and done.returncode == 0 and "-o" in words:
             plan = self.folder / words[words.index("-o") + 1]

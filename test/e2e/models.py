@@ -69,6 +69,43 @@ def embedding(path, batch, length, rows, width, tied):
                 weights)
 
 
+def gpt(path, batch, length, layers, width, heads, vocabulary):
+    """x [batch, length] of token numbers → logits [batch, length, vocabulary]: blocks of attention and two products, each after a norm."""
+    weights = {"tokens": random(1, vocabulary, width), "places": random(2, length, width), "head": random(3, width, vocabulary),
+               "split": np.full(3, width, np.int64), "rows": np.array([batch, length, heads, width // heads], np.int64),
+               "whole": np.array([batch, length, width], np.int64), "mask": np.triu(np.full((length, length), -1e9, np.float32), 1),
+               "scale": np.float32((width // heads) ** -0.5)}
+    nodes = [helper.make_node("Cast", ["x"], ["numbers"], "cast", to=TensorProto.INT64),
+             helper.make_node("Gather", ["tokens", "numbers"], ["found"], "look-up"),
+             helper.make_node("Add", ["found", "places"], ["h0"], "place")]
+
+    def norm(source, name):
+        weights.update({f"{name}.weight": np.ones(width, np.float32), f"{name}.bias": np.zeros(width, np.float32)})
+        nodes.append(helper.make_node("LayerNormalization", [source, f"{name}.weight", f"{name}.bias"], [name], name))
+        return name
+
+    def product(source, name, *shape):
+        weights[f"{name}.weight"] = random(10 + len(weights), *shape)
+        nodes.append(helper.make_node("MatMul", [source, f"{name}.weight"], [name], name))
+        return name
+
+    for i in range(layers):
+        step = lambda kind, sources, name, **more: nodes.append(helper.make_node(kind, sources, [f"{name}{i}"], f"{name}{i}", **more)) or f"{name}{i}"
+        all_heads = product(norm(f"h{i}", f"first{i}"), f"qkv{i}", width, 3 * width)
+        nodes.append(helper.make_node("Split", [all_heads, "split"], [f"q{i}", f"k{i}", f"v{i}"], f"split{i}", axis=-1))
+        turned = {}
+        for part, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+            turned[part] = step("Transpose", [step("Reshape", [f"{part}{i}", "rows"], f"rows_{part}")], f"heads_{part}", perm=perm)
+        scores = step("Add", [step("Mul", [step("MatMul", [turned["q"], turned["k"]], "scores"), "scale"], "scaled"), "mask"], "masked")
+        mixed = step("MatMul", [step("Softmax", [scores], "weights", axis=-1), turned["v"]], "mixed")
+        joined = step("Reshape", [step("Transpose", [mixed], "turned", perm=[0, 2, 1, 3]), "whole"], "joined")
+        middle = step("Add", [f"h{i}", product(joined, f"out{i}", width, width)], "middle")
+        wide = step("Tanh", [product(norm(middle, f"second{i}"), f"up{i}", width, 4 * width)], "tanh")
+        nodes.append(helper.make_node("Add", [middle, product(wide, f"down{i}", 4 * width, width)], [f"h{i + 1}"], f"block{i}"))
+    nodes.append(helper.make_node("MatMul", [norm(f"h{layers}", "last"), "head"], ["logits"], "logits"))
+    return save(path, nodes, {"x": [batch, length]}, {"logits": [batch, length, vocabulary]}, weights)
+
+
 def classifier(path, batch, features, classes):
     """One linear layer: its weight gradient is classes × batch × features."""
     nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["logits"], "head", transB=1)]
