@@ -64,6 +64,8 @@ inline constexpr llvm::StringLiteral kWhole =
 inline constexpr llvm::StringLiteral kScale = "train.scale"; ///< string, of an i8 variable: the variable of its scales
 inline constexpr llvm::StringLiteral kFourBits =
     "train.four_bits"; ///< dictionary, of a ui8 variable with scales: code (string), block, dims, strides
+inline constexpr llvm::StringLiteral kNestedScale =
+    "train.nested_scale"; ///< string, of one whose scales are nested: the variable of their numbers
 inline constexpr llvm::StringLiteral kOnHost = "train.on_host";     ///< unit, on a variable: it is kept on the host
 inline constexpr llvm::StringLiteral kOfPhase = "train.of_phase";   ///< unit, of a variable: some phase trains it
 inline constexpr llvm::StringLiteral kStages = "train.stages"; ///< i64 bits, of a parameter: the stages that train it

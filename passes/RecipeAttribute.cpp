@@ -101,7 +101,7 @@ template <Is<TrainSettings> S, typename Visit> void visitMembers(S &settings, Vi
 }
 
 template <Is<AdapterSettings> S, typename Visit> void visitMembers(S &settings, Visit visit) {
-  auto &[targets, rank, alpha, rankStabilized, dropout, train, base, block] = settings;
+  auto &[targets, rank, alpha, rankStabilized, dropout, train, base, block, nested] = settings;
   visit("targets", targets);
   visit("rank", rank);
   visit("alpha", alpha);
@@ -110,6 +110,7 @@ template <Is<AdapterSettings> S, typename Visit> void visitMembers(S &settings, 
   visit("train", train);
   visit("base", base);
   visit("block", block);
+  visit("nested", nested);
 }
 
 template <Is<ParallelSettings> S, typename Visit> void visitMembers(S &settings, Visit visit) {

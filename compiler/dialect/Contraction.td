@@ -63,8 +63,8 @@ def Train_MatMulEpilogueOp : Train_Op<"matmul_epilogue", [Pure, Train_NotDiffere
   }];
   let hasVerifier = 1;
 }
-def Train_MatMulUnpackOp : Train_Op<"matmul_unpack", [Pure, Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Cost>,
-                                                      DeclareOpInterfaceMethods<Train_LibraryCall>]> {
+def Train_MatMulUnpackOp : Train_Op<"matmul_unpack", [Pure, AttrSizedOperandSegments, Train_NotDifferentiable,
+                                                      DeclareOpInterfaceMethods<Train_Cost>, DeclareOpInterfaceMethods<Train_LibraryCall>]> {
   let summary = "product of [1, M, K] and a matrix that is stored in 4 bits";
   let description = [{
     `transA`: lhs is [1, K, M]. Element (k, n) of the matrix has the code number k·strides[0] + n·strides[1]; its value is
@@ -72,12 +72,14 @@ def Train_MatMulUnpackOp : Train_Op<"matmul_unpack", [Pure, Train_NotDifferentia
     creates it if the target has a call that unpacks as it copies the matrix into panels; the result has the bits of the
     product with the unpacked matrix.
   }];
-  let arguments = !con((ins StaticShapeTensorOf<[F32, BF16]>:$lhs, StaticShapeTensorOf<[UI8]>:$bytes, StaticShapeTensorOf<[F32]>:$scales,
-                            Optional<StaticShapeTensorOf<[UI8, F32]>>:$zeros, Train_FourBitCode:$code, I64Attr:$block,
+  let arguments = !con((ins StaticShapeTensorOf<[F32, BF16]>:$lhs, StaticShapeTensorOf<[UI8]>:$bytes,
+                            StaticShapeTensorOf<[UI8, F32]>:$scales, Optional<StaticShapeTensorOf<[UI8, F32]>>:$zeros,
+                            Optional<StaticShapeTensorOf<[F32]>>:$nested, Train_FourBitCode:$code, I64Attr:$block,
                             DenseI64ArrayAttr:$strides, DefaultValuedAttr<BoolAttr, "false">:$transA), Train_BlockGrid);
   let results = (outs StaticShapeTensorOf<[F32, BF16]>:$result);
   let assemblyFormat = [{
-    $code $lhs `,` $bytes `,` $scales (`minus` $zeros^)? `block` `=` $block `strides` `=` $strides attr-dict `:` functional-type(operands, results)
+    $code $lhs `,` $bytes `,` $scales (`minus` $zeros^)? (`nested` $nested^)? `block` `=` $block `strides` `=` $strides attr-dict `:`
+    functional-type(operands, results)
   }];
   let hasVerifier = 1;
 }

@@ -2,7 +2,9 @@
 #ifndef TCC_DIALECT_FOURBITS_H
 #define TCC_DIALECT_FOURBITS_H
 
+#include "compiler/dialect/PlanTypes.h"
 #include "compiler/dialect/TrainDialect.h"
+#include "runtime/plan/DynamicMap.h"
 #include "runtime/plan/FourBits.h"
 
 namespace tcc::train {
@@ -22,6 +24,8 @@ inline plan::FourBits layoutOf(FourBitCode code, uint64_t block, llvm::ArrayRef<
 /// The layout of an op with the attributes of Train_BlockGrid.
 template <typename Op> plan::FourBits layoutOf(Op op, llvm::ArrayRef<int64_t> shape) {
   plan::FourBits layout = layoutOf(op.getCode(), op.getBlock(), shape, op.getStrides());
+  if (op.getNested())
+    layout.set_nested(true);
   if (op.getBlocks().empty() && op.getScaleStrides().empty() && op.getZeroStrides().empty() && !op.getZeros())
     return layout;
   auto assign = [](auto *field, llvm::ArrayRef<int64_t> values) { field->Assign(values.begin(), values.end()); };
@@ -34,15 +38,19 @@ template <typename Op> plan::FourBits layoutOf(Op op, llvm::ArrayRef<int64_t> sh
   return layout;
 }
 
-/// True if tensors have as many bytes, scales and zero points as the layout; with a grid a file's may have more.
-inline bool fits(const plan::FourBits &layout, mlir::Value bytes, mlir::Value scales, mlir::Value zeros) {
+/// True if the tensors of an op have as many bytes, scales and zero points as its layout; with a grid a file's may
+/// have more.
+template <typename Op> bool fits(const plan::FourBits &layout, Op op) {
   auto holds = [&](mlir::Value value, const plan::TensorType &type) {
     auto tensor = mlir::cast<mlir::RankedTensorType>(value.getType());
-    return tensor.getRank() == 1 &&
-           (layout.has_grid() ? tensor.getDimSize(0) >= type.dims(0) : tensor.getDimSize(0) == type.dims(0));
+    const int64_t count = tensor.getNumElements(), needed = type.dims(0);
+    return toPlan(tensor.getElementType()) == type.dtype() && tensor.getRank() == 1 &&
+           (layout.has_grid() ? count >= needed : count == needed);
   };
-  return plan::isWellFormed(layout) && holds(bytes, plan::bytesType(layout)) &&
-         holds(scales, plan::scalesType(layout)) && (!zeros || holds(zeros, plan::zerosType(layout)));
+  return plan::isWellFormed(layout) && holds(op.getBytes(), plan::bytesType(layout)) &&
+         holds(op.getScales(), plan::scalesType(layout)) &&
+         (!op.getZeros() || holds(op.getZeros(), plan::zerosType(layout))) &&
+         (!op.getNested() || holds(op.getNested(), plan::nestedType(layout)));
 }
 
 } // namespace tcc::train

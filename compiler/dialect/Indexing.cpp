@@ -73,8 +73,9 @@ LogicalResult GatherOp::canonicalize(GatherOp gather, PatternRewriter &rewriter)
   auto type = RankedTensorType::get(shapeOf(gather.getResult()), elementTypeOf(unpack.getResult()));
   Value slices =
       UnpackOp::create(rewriter, gather.getLoc(), type, unpack.getBytes(), unpack.getScales(), unpack.getZeros(),
-                       gather.getIndices(), unpack.getCode(), unpack.getBlock(), unpack.getShape(), unpack.getStrides(),
-                       gather.getAxis(), unpack.getBlocks(), unpack.getScaleStrides(), unpack.getZeroStrides());
+                       unpack.getNested(), unpack.getMap(), gather.getIndices(), unpack.getCode(), unpack.getBlock(),
+                       unpack.getShape(), unpack.getStrides(), gather.getAxis(), unpack.getBlocks(),
+                       unpack.getScaleStrides(), unpack.getZeroStrides());
   rewriter.replaceOp(gather, train::cast(rewriter, gather.getLoc(), slices, elementTypeOf(gather.getResult())));
   return success();
 }

@@ -334,7 +334,7 @@ LogicalResult MatMulUnpackOp::verify() {
     return emitOpError("needs one product of fitting shapes");
   if (Type element = elementTypeOf(getResult()); element != elementTypeOf(getLhs()) && !element.isF32())
     return emitOpError("needs a result of its factor's type, or f32");
-  if (!fits(layoutOf(*this), getBytes(), getScales(), getZeros()))
+  if (!fits(layoutOf(*this), *this))
     return emitOpError("reads another number of bytes, scales or zero points than its layout has");
   return success();
 }

@@ -100,8 +100,10 @@ llvm::SmallVector<Value> ObservedRangeOp::buildInference(OpBuilder &) { return {
 // unpack
 //===----------------------------------------------------------------------===//
 LogicalResult UnpackOp::verify() {
-  if (!fits(layoutOf(*this, getShape()), getBytes(), getScales(), getZeros()))
+  if (!fits(layoutOf(*this, getShape()), *this))
     return emitOpError("reads another number of bytes, scales or zero points than its layout has");
+  if (bool(getNested()) != bool(getMap()) || (getMap() && shapeOf(getMap()) != llvm::ArrayRef<int64_t>{256}))
+    return emitOpError("needs the 256 numbers of its nested scales");
   if (getAxis() >= getShape().size())
     return emitOpError("axis is out of bounds");
   if (shapeOf(getResult()) != llvm::ArrayRef(getIndices() ? gatheredShape(getShape(), shapeOf(getIndices()), getAxis())
@@ -124,6 +126,14 @@ static int64_t numberInGrid(llvm::ArrayRef<int64_t> at, llvm::ArrayRef<int64_t> 
 void UnpackOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   const size_t axis = getAxis(), indexRank = getIndices() ? shapeOf(getIndices()).size() : 1;
   llvm::ArrayRef<int64_t> shape = results[0].shape();
+  const unsigned nested = getZeros() ? 3 : 2;
+  auto scaleAt = [&](int64_t i) -> double {
+    if (!getNested())
+      return operands[1].getDouble(i);
+    auto numberAt = [&](int64_t at) { return float(operands[nested].getDouble(at)); };
+    const float number = float(operands[nested + 1].getDouble(operands[1].getInt(i)));
+    return number * numberAt(1 + i / plan::kDynamicBlock) + numberAt(0);
+  };
   for (int64_t i = 0; i < results[0].size(); ++i) {
     llvm::SmallVector<int64_t> at(shape.size());
     int64_t rest = i;
@@ -151,7 +161,7 @@ void UnpackOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayR
     }
     const int64_t scale =
         getBlocks().empty() ? number / int64_t(getBlock()) : numberInGrid(at, getBlocks(), getScaleStrides());
-    results[0].setDouble(i, double(value) * operands[1].getDouble(scale));
+    results[0].setDouble(i, double(value) * scaleAt(scale));
   }
 }
 
@@ -219,8 +229,18 @@ Value UnpackOp::emitElement(ElementBuilder &b, unsigned, llvm::ArrayRef<Coord> c
     Coord zero = inGrid(getZeroStrides());
     value = value - (elementTypeOf(getZeros()).isF32() ? Lane(b, b.operand(2, {zero})) : numberAt(2, zero));
   }
-  return value * Lane(b, b.operand(1, {getBlocks().empty() ? digitOf(b, number, int64_t(getBlock()), 0)
-                                                           : inGrid(getScaleStrides())}));
+  const Coord scale = getBlocks().empty() ? digitOf(b, number, int64_t(getBlock()), 0) : inGrid(getScaleStrides());
+  if (!getNested())
+    return value * Lane(b, b.operand(1, {scale}));
+  const unsigned nested = getZeros() ? 3 : 2;
+  Coord code = indexAt(b, 1, {scale}, elementTypeOf(getScales()), 256, [&](Value byte) -> Value {
+    auto lanes = dyn_cast<VectorType>(byte.getType()); // none where all share the scale
+    Type i64 = b.builder.getI64Type();
+    return arith::ExtUIOp::create(b.builder, b.loc, lanes ? VectorType::get(lanes.getShape(), i64) : i64, byte);
+  });
+  const Coord magnitude = b.affine(digitOf(b, scale, plan::kDynamicBlock, 0), 1, 1);
+  Lane share(b, b.operand(nested + 1, {code})), mean(b, b.operand(nested, {b.uniform(int64_t(0))}));
+  return value * (share * Lane(b, b.operand(nested, {magnitude})) + mean);
 }
 
 } // namespace tcc::train

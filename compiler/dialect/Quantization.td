@@ -35,18 +35,20 @@ def Train_UnpackOp : Train_PureOp<"unpack", [AttrSizedOperandSegments, Train_Not
     Element (i, j, …) of a tensor of `shape` has the code number n = i·strides[0] + j·strides[1] + …, half a byte of
     `bytes`; its value is that of the code times scales[n / block] (runtime/plan/FourBits.h). With `blocks`, as files have
     them, `block` is 0: the number of the scale is (i / blocks[0])·scaleStrides[0] + …, that of the zero point, a code or an
-    f32, the same with zeroStrides, and the value is (number − zero point)·scale. With `indices` the result is the gather of
-    the tensor: indices as in train.gather.
+    f32, the same with zeroStrides, and the value is (number − zero point)·scale. Nested `scales` are codes c of the
+    dynamic map, whose numbers are `map`: scale i is map[c]·nested[1 + i / 256] + nested[0]. With `indices` the result is
+    the gather of the tensor: indices as in train.gather.
   }];
-  let arguments = !con((ins StaticShapeTensorOf<[UI8]>:$bytes, StaticShapeTensorOf<[F32]>:$scales,
-                            Optional<StaticShapeTensorOf<[UI8, F32]>>:$zeros, Optional<Train_IntTensor>:$indices,
+  let arguments = !con((ins StaticShapeTensorOf<[UI8]>:$bytes, StaticShapeTensorOf<[UI8, F32]>:$scales,
+                            Optional<StaticShapeTensorOf<[UI8, F32]>>:$zeros, Optional<StaticShapeTensorOf<[F32]>>:$nested,
+                            Optional<StaticShapeTensorOf<[F32]>>:$map, Optional<Train_IntTensor>:$indices,
                             Train_FourBitCode:$code, I64Attr:$block, DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$strides,
                             DefaultValuedAttr<I64Attr, "0">:$axis), Train_BlockGrid);
   let results = (outs StaticShapeTensorOf<[F32]>:$result);
   let extraClassDeclaration = Train_readsOneElement;
   let assemblyFormat = [{
-    $code $bytes `,` $scales (`minus` $zeros^)? (`at` $indices^)? `block` `=` $block `shape` `=` $shape `strides` `=` $strides attr-dict `:`
-    functional-type(operands, results)
+    $code $bytes `,` $scales (`minus` $zeros^)? (`nested` $nested^ `by` $map)? (`at` $indices^)? `block` `=` $block `shape` `=` $shape
+    `strides` `=` $strides attr-dict `:` functional-type(operands, results)
   }];
   let hasVerifier = 1;
 }

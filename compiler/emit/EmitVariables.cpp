@@ -62,8 +62,11 @@ std::optional<plan::FourBits> fourBitsOf(train::VariableOp variable) {
     return std::nullopt;
   llvm::ArrayRef<int64_t> dims = facts.getAs<DenseI64ArrayAttr>("dims"),
                           strides = facts.getAs<DenseI64ArrayAttr>("strides");
-  return train::layoutOf(*train::symbolizeFourBitCode(facts.getAs<StringAttr>("code").getValue()),
-                         uint64_t(facts.getAs<IntegerAttr>("block").getInt()), dims, strides);
+  plan::FourBits layout = train::layoutOf(*train::symbolizeFourBitCode(facts.getAs<StringAttr>("code").getValue()),
+                                          uint64_t(facts.getAs<IntegerAttr>("block").getInt()), dims, strides);
+  if (variable->hasAttr(train::names::kNestedScale))
+    layout.set_nested(true);
+  return layout;
 }
 
 /// Rounds stored floats to 8 or 4 bits, and writes their scales.
@@ -71,14 +74,18 @@ Status emitRounded(const char *data, const Initializer &initializer, train::Vari
                    plan::Variable &variable, std::map<std::string, uint32_t> &scalePayloads) {
   const auto elements = std::as_bytes(std::span(data, initializer.bytes));
   variable.set_scale(scale.getSymName().str());
-  auto store = [&](const auto &values, const std::vector<float> &scales) {
+  auto store = [&](const auto &values, std::span<const std::byte> scales) {
     variable.set_payload(writer.addPayload(values.data(), values.size()));
-    scalePayloads[variable.scale()] = writer.addPayload(scales.data(), scales.size() * sizeof(float));
+    scalePayloads[variable.scale()] = writer.addPayload(scales.data(), scales.size());
     return Status();
   };
   if (variable.has_four_bits()) {
-    if (auto packed = plan::roundToFourBits(elements, initializer.type.dtype(), variable.four_bits()))
-      return store(packed->bytes, packed->scales);
+    if (auto packed = plan::roundToFourBits(elements, initializer.type.dtype(), variable.four_bits())) {
+      if (!variable.nested_scale().empty())
+        scalePayloads[variable.nested_scale()] =
+            writer.addPayload(packed->nested.numbers.data(), packed->nested.numbers.size() * sizeof(float));
+      return store(packed->bytes, packed->scaleBytes());
+    }
   } else {
     plan::TensorType from = variable.type(), scaleType;
     from.set_dtype(initializer.type.dtype());
@@ -86,7 +93,7 @@ Status emitRounded(const char *data, const Initializer &initializer, train::Vari
     for (int64_t extent : cast<RankedTensorType>(scale.getType()).getShape())
       scaleType.add_dims(extent);
     if (auto rounded = plan::roundToInt8(elements, from, scaleType))
-      return store(rounded->values, rounded->scales);
+      return store(rounded->values, std::as_bytes(std::span(rounded->scales)));
   }
   return error(
       "adapter.base: `{}` holds a value that is infinite or NaN, which {} bits do not have; leave adapter.base out",
@@ -153,6 +160,8 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
         variable.set_model_dtype(initializer.type.dtype());
       if (std::optional<plan::FourBits> layout = fourBitsOf(op))
         *variable.mutable_four_bits() = *layout;
+      if (auto nested = op->getAttrOfType<StringAttr>(train::names::kNestedScale))
+        variable.set_nested_scale(nested.getValue().str());
       auto scale = op->getAttrOfType<StringAttr>(train::names::kScale);
       auto store = [&](const char *data) -> Status {
         if (scale)

@@ -158,7 +158,8 @@ struct AdapterSettings {
   std::vector<std::string> train;   ///< globs of parameters that are trained beside the adapters
   /// How frozen matrices are kept: "f32" (as the file has them), "bf16", "int8", "nf4", "int4".
   std::string base = "f32";
-  int64_t block = 64; ///< elements that share a scale in a base of 4 bits
+  int64_t block = 64;  ///< elements that share a scale in a base of 4 bits
+  bool nested = false; ///< the scales of "nf4" are quantised themselves
   bool operator==(const AdapterSettings &) const = default;
   /// The factor of the adapter's product before it is added.
   double scale() const { return alpha / (rankStabilized ? std::sqrt(double(rank)) : double(rank)); }

@@ -162,7 +162,7 @@ static Status finishAdapter(const Recipe &recipe) {
   if (recipe.where.count("adapter.targets") && recipe.where.count("adapter.match"))
     return error("{}adapter.match is another name of adapter.targets: give one of them", recipe.at("adapter.match"));
   for (const char *key : {"adapter.rank", "adapter.alpha", "adapter.rank_stabilized", "adapter.dropout",
-                          "adapter.train", "adapter.base", "adapter.block"})
+                          "adapter.train", "adapter.base", "adapter.block", "adapter.nested"})
     if (recipe.where.count(key) && adapter.targets.empty())
       return error("{}{} needs adapter.targets: globs of the matrices to adapt, such as [\"*.q_proj\", \"*.v_proj\"]",
                    recipe.at(key), key);
@@ -175,6 +175,14 @@ static Status finishAdapter(const Recipe &recipe) {
       return error("{}adapter.block: {} elements are no block of 4 bits; give 32, 64, 128 or 256",
                    recipe.at("adapter.block"), adapter.block);
   }
+  if (adapter.nested && adapter.base == "int4")
+    return error("{}adapter.nested: scales of \"int4\" have either sign, so that their mean says nothing about them; "
+                 "set adapter.base to \"nf4\", or leave adapter.nested out",
+                 recipe.at("adapter.nested"));
+  if (adapter.nested && adapter.base != "nf4")
+    return error("{}adapter.nested needs the scales of a base in 4 bits, and adapter.base is \"{}\"; set adapter.base "
+                 "to \"nf4\", or leave adapter.nested out",
+                 recipe.at("adapter.nested"), adapter.base);
   if (!adapter.targets.empty() && recipe.where.count("model.trainable"))
     return error(
         "{}model.trainable: with [adapter] the model's own parameters are frozen; adapter.train lists those that "

@@ -304,6 +304,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"adapter.train", to(adapter, &A::train)},
       {"adapter.base", to(adapter, &A::base)},
       {"adapter.block", to(adapter, &A::block)},
+      {"adapter.nested", to(adapter, &A::nested)},
 
       {"offload.what", to(&Recipe::offload)},
       {"offload.bytes_per_second", to(&Recipe::offloadBytesPerSecond)},

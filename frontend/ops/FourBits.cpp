@@ -44,9 +44,10 @@ Value unpacked(NodeImport &n, const Stored &stored) {
   if (zeros)
     zeros = train::isFloatTensor(zeros) ? flat(zeros).cast(f32).value : flat(zeros).value;
   Value bytes = flat(stored.bytes), scales = flat(stored.scales).cast(f32);
-  return train::UnpackOp::create(n.builder, n.loc, n.type(stored.shape, f32), bytes, scales, zeros, Value(),
-                                 stored.code, uint64_t(0), stored.shape, stored.strides, uint64_t(0), stored.blocks,
-                                 stored.scaleStrides, stored.zeroStrides);
+  return train::UnpackOp::create(n.builder, n.loc, n.type(stored.shape, f32), bytes, scales, zeros,
+                                 /*nested=*/Value(), /*map=*/Value(), /*indices=*/Value(), stored.code, uint64_t(0),
+                                 stored.shape, stored.strides, uint64_t(0), stored.blocks, stored.scaleStrides,
+                                 stored.zeroStrides);
 }
 
 /// "its scales f32[4x64]: 8 rows need …".

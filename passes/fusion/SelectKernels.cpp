@@ -59,19 +59,26 @@ struct CodesAlong {
 };
 /// A matrix in 4 bits behind views, and behind a cast to bf16.
 struct Codes {
-  UnpackOp unpack;
-  llvm::SmallVector<CodesAlong> dims;
+  Value bytes, scales, zeros, nested;
+  FourBitCode code;
+  uint64_t block = 0; ///< 0: `dims` have blocks of their own
+  llvm::SmallVector<CodesAlong> dims = {};
 };
-std::optional<Codes> codesOf(Value value) {
-  if (auto unpack = value.getDefiningOp<UnpackOp>(); unpack && !unpack.getIndices()) {
-    Codes codes{unpack, {}};
-    for (size_t d = 0; d < unpack.getShape().size(); ++d) {
-      auto at = [&](llvm::ArrayRef<int64_t> list) { return list.empty() ? 0 : list[d]; };
-      codes.dims.push_back(
-          {at(unpack.getStrides()), at(unpack.getBlocks()), at(unpack.getScaleStrides()), at(unpack.getZeroStrides())});
-    }
-    return codes;
+
+Codes codesOf(UnpackOp unpack) {
+  Codes codes{unpack.getBytes(), unpack.getScales(), unpack.getZeros(),
+              unpack.getNested(), unpack.getCode(), unpack.getBlock()};
+  for (size_t d = 0; d < unpack.getShape().size(); ++d) {
+    auto at = [&](llvm::ArrayRef<int64_t> list) { return list.empty() ? 0 : list[d]; };
+    codes.dims.push_back(
+        {at(unpack.getStrides()), at(unpack.getBlocks()), at(unpack.getScaleStrides()), at(unpack.getZeroStrides())});
   }
+  return codes;
+}
+
+std::optional<Codes> codesOf(Value value) {
+  if (auto unpack = value.getDefiningOp<UnpackOp>(); unpack && !unpack.getIndices())
+    return codesOf(unpack);
   // The call rounds as the cast does; the product's other factor is bf16, too.
   if (auto cast = value.getDefiningOp<CastOp>())
     return elementTypeOf(value).isBF16() && elementTypeOf(cast.getInput()).isF32() ? codesOf(cast.getInput())
@@ -84,7 +91,8 @@ std::optional<Codes> codesOf(Value value) {
   std::optional<Codes> codes = codesOf(view->getOperand(0));
   if (!codes)
     return std::nullopt;
-  Codes viewed{codes->unpack, {}};
+  Codes viewed = *codes;
+  viewed.dims.clear();
   if (transpose) {
     for (int64_t dim : transpose.getPermutation())
       viewed.dims.push_back(codes->dims[size_t(dim)]);
@@ -116,14 +124,13 @@ void readCodes(func::FuncOp function, const target::Target &target) {
     if (product.getTransB())
       std::swap(k, n);
     OpBuilder builder(product);
-    UnpackOp unpack = codes->unpack;
     using Pair = llvm::SmallVector<int64_t, 2>;
-    const bool grid = !unpack.getBlocks().empty();
-    auto reader = MatMulUnpackOp::create(builder, product.getLoc(), product.getType(), product.getLhs(),
-                                         unpack.getBytes(), unpack.getScales(), unpack.getZeros(), unpack.getCode(),
-                                         unpack.getBlock(), Pair{k.stride, n.stride}, product.getTransA(),
-                                         grid ? Pair{k.block, n.block} : Pair(), grid ? Pair{k.scale, n.scale} : Pair(),
-                                         unpack.getZeros() ? Pair{k.zero, n.zero} : Pair());
+    const bool grid = codes->block == 0;
+    auto reader = MatMulUnpackOp::create(
+        builder, product.getLoc(), product.getType(), product.getLhs(), codes->bytes, codes->scales, codes->zeros,
+        codes->nested, codes->code, codes->block, Pair{k.stride, n.stride}, product.getTransA(),
+        grid ? Pair{k.block, n.block} : Pair(), grid ? Pair{k.scale, n.scale} : Pair(),
+        codes->zeros ? Pair{k.zero, n.zero} : Pair());
     if (!target.call(reader)) {
       reader.erase();
       continue;

@@ -76,17 +76,16 @@ static Value widenedRows(OpBuilder &builder, GatherOp lookup, Value steps, Value
   return (rows * rows.with(take(factor))).cast(element).value;
 }
 
-/// Adds the variable with the scales of a frozen weight, which stays behind it, and marks the weight as `narrow`.
-static std::string addScales(ModuleOp module, VariableOp variable, llvm::StringRef suffix, RankedTensorType narrow,
-                             RankedTensorType scales) {
+/// Adds a variable with numbers of a frozen weight, such as its scales, behind it, and names it in an attribute.
+static std::string addNumbers(ModuleOp module, VariableOp variable, llvm::StringRef suffix, RankedTensorType type,
+                              llvm::StringRef attribute) {
   OpBuilder builder(variable);
   std::string name = (variable.getSymName() + suffix).str();
   while (module.lookupSymbol(name))
     name += "_";
   builder.setInsertionPointAfter(variable);
-  VariableOp::create(builder, variable.getLoc(), name, scales, roles::kConstant, FloatAttr(), ElementsAttr(), -1);
-  variable.setType(narrow);
-  variable->setAttr(names::kScale, builder.getStringAttr(name));
+  VariableOp::create(builder, variable.getLoc(), name, type, roles::kConstant, FloatAttr(), ElementsAttr(), -1);
+  variable->setAttr(attribute, builder.getStringAttr(name));
   return name;
 }
 
@@ -113,7 +112,8 @@ void keepInInt8(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp> rea
        scales = RankedTensorType::get(*shape, builder.getF32Type());
   if (tensorBytes(narrow) + tensorBytes(scales) >= tensorBytes(type))
     return;
-  const std::string name = addScales(module, variable, "/scale", narrow, scales);
+  const std::string name = addNumbers(module, variable, "/scale", scales, names::kScale);
+  variable.setType(narrow);
   for (ReadOp read : reads) {
     read.getResult().setType(narrow);
     Location loc = read.getLoc();
@@ -134,9 +134,9 @@ void keepInInt8(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp> rea
   }
 }
 
-/// Keeps a frozen weight in 4 bits with an f32 scale for each block (runtime/plan/FourBits.h). A block runs along the
-/// elements of one output channel: along the features of the input, whichever way round the graph has the matrix.
-/// Changes nothing if that is no smaller.
+/// Keeps a frozen weight in 4 bits with a scale for each block, in f32 or nested (runtime/plan/FourBits.h). A block
+/// runs along the elements of one output channel: along the features of the input, whichever way round the graph has
+/// the matrix. Changes nothing if that is no smaller.
 void keepInFourBits(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp> reads,
                     const AdapterSettings &settings) {
   std::optional<llvm::SmallVector<int64_t>> shape = roundableAlong(variable, reads);
@@ -148,16 +148,25 @@ void keepInFourBits(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp>
   for (int64_t extent : *shape)
     inRow.push_back(extent == 1);
   const FourBitCode code = *symbolizeFourBitCode(settings.base);
-  const plan::FourBits layout =
+  plan::FourBits layout =
       plan::fourBitsOf(planCode(code), settings.block, type.getShape(), {inRow.data(), inRow.size()});
+  layout.set_nested(settings.nested);
   OpBuilder builder(variable);
-  auto sized = [](const plan::TensorType &flat, Type of) { return RankedTensorType::get({flat.dims(0)}, of); };
-  auto narrow = sized(plan::bytesType(layout), builder.getIntegerType(8, /*isSigned=*/false)),
-       scales = sized(plan::scalesType(layout), builder.getF32Type());
-  if (tensorBytes(narrow) + tensorBytes(scales) >= tensorBytes(type))
+  auto typed = [&](const plan::TensorType &flat) {
+    Type of = flat.dtype() == plan::F32 ? Type(builder.getF32Type()) : builder.getIntegerType(8, /*isSigned=*/false);
+    return RankedTensorType::get({flat.dims(0)}, of);
+  };
+  auto narrow = typed(plan::bytesType(layout)), scales = typed(plan::scalesType(layout)),
+       nested = typed(plan::nestedType(layout));
+  if (tensorBytes(narrow) + tensorBytes(scales) + (settings.nested ? tensorBytes(nested) : 0) >= tensorBytes(type))
     return;
   // Codes of NF4 are no INT4: the names differ, so that no checkpoint of one is read as the other.
-  const std::string name = addScales(module, variable, code == FourBitCode::nf4 ? "/absmax" : "/scale", narrow, scales);
+  std::string numbers;
+  if (settings.nested)
+    numbers = addNumbers(module, variable, "/nested_absmax", nested, names::kNestedScale);
+  const std::string name =
+      addNumbers(module, variable, code == FourBitCode::nf4 ? "/absmax" : "/scale", scales, names::kScale);
+  variable.setType(narrow);
   const llvm::SmallVector<int64_t> strides(layout.strides().begin(), layout.strides().end());
   variable->setAttr(names::kFourBits, builder.getDictionaryAttr(
                                           {builder.getNamedAttr("code", builder.getStringAttr(settings.base)),
@@ -168,10 +177,16 @@ void keepInFourBits(ModuleOp module, VariableOp variable, llvm::ArrayRef<ReadOp>
     read.getResult().setType(narrow);
     Location loc = read.getLoc();
     auto unpack = [&](llvm::ArrayRef<int64_t> as, Value indices, int64_t axis) {
-      Value factors = ReadOp::create(builder, loc, scales, name);
-      Value wide = UnpackOp::create(
-          builder, loc, RankedTensorType::get(as, builder.getF32Type()), read.getResult(), factors,
-          /*zeros=*/Value(), indices, code, uint64_t(settings.block), type.getShape(), strides, uint64_t(axis));
+      Value factors = ReadOp::create(builder, loc, scales, name), parts, map;
+      if (settings.nested) {
+        parts = ReadOp::create(builder, loc, nested, numbers);
+        const std::array<float, 256> &all = plan::dynamicNumbers(plan::DynamicKind::Signed);
+        auto mapType = RankedTensorType::get({int64_t(all.size())}, builder.getF32Type());
+        map = ConstantOp::create(builder, loc, DenseElementsAttr::get(mapType, llvm::ArrayRef(all)));
+      }
+      Value wide = UnpackOp::create(builder, loc, RankedTensorType::get(as, builder.getF32Type()), read.getResult(),
+                                    factors, /*zeros=*/Value(), parts, map, indices, code, uint64_t(settings.block),
+                                    type.getShape(), strides, uint64_t(axis));
       return train::cast(builder, loc, wide, element);
     };
     for (Operation *user : llvm::make_early_inc_range(read.getResult().getUsers()))

@@ -56,9 +56,9 @@ public:
 private:
   int64_t elements() const { return design.shape.batch * design.shape.m * design.shape.n; }
 
-  /// Position of C (or of the partial sums) among the operands: the addend, which has the same memory, or the scales
-  /// and zero points of B precede it.
-  int positionOfC() const { return design.hasZeros() ? 4 : design.accumulate || design.codes ? 3 : 2; }
+  /// Position of C (or of the partial sums) among the operands: the addend, which has the same memory, or the scales of
+  /// B and what belongs to them precede it.
+  int positionOfC() const { return design.hasRest() ? 4 : design.accumulate || design.codes ? 3 : 2; }
 
   void runTile(int64_t tile, void *const *pointers, char *slot) const {
     const MatmulShape &s = design.shape;
@@ -71,19 +71,17 @@ private:
       int64_t at = ((design.partial() ? chunk * s.batch : 0) + batch) * s.m * s.n + i0 * s.n + j0;
       multiplyTile({a + batch * s.m * s.k * packed::bytesOf(design.elements),
                     design.codes ? b : b + batch * s.k * s.n * packed::bytesOf(design.elementsOfB),
-                    design.codes ? static_cast<const float *>(pointers[2]) : nullptr,
-                    design.hasZeros() ? pointers[3] : nullptr, c + at * sizeC, sizeC, i0, j0,
-                    std::min(t.tileM, s.m - i0), std::min(t.tileN, s.n - j0), chunk * t.chunkK,
+                    design.codes ? pointers[2] : nullptr, design.hasRest() ? pointers[3] : nullptr, c + at * sizeC,
+                    sizeC, i0, j0, std::min(t.tileM, s.m - i0), std::min(t.tileN, s.n - j0), chunk * t.chunkK,
                     std::min((chunk + 1) * t.chunkK, s.k)},
                    slot);
     }
   }
 
   struct Tile {
-    const char *a, *b;   ///< the operands of one product
-    const float *scales; ///< of B, if it is stored in 4 bits
-    const void *zeros;   ///< zero points of B, if it has any
-    char *c;             ///< the tile's first element
+    const char *a, *b;         ///< the operands of one product
+    const void *scales, *rest; ///< of B, if it is stored in 4 bits (CodeSource)
+    char *c;                   ///< the tile's first element
     int64_t sizeC;
     int64_t i0, j0, rows, columns, kBegin, kEnd;
   };
@@ -114,7 +112,7 @@ private:
 
   void unpack(uint32_t *panel, const Tile &tile, const Columns &columns) const {
     packed::unpackColumns(panel,
-                          {reinterpret_cast<const uint8_t *>(tile.b), tile.scales, tile.zeros, *design.codes,
+                          {reinterpret_cast<const uint8_t *>(tile.b), tile.scales, tile.rest, *design.codes,
                            columns.at, tile.j0 + columns.column},
                           design.elementsOfB, columns.count, columns.k);
   }

@@ -9,6 +9,7 @@
 #include "runtime/cpu/UnpackedColumns.h"
 
 #include "runtime/cpu/Vectors.h"
+#include "runtime/plan/DynamicMap.h"
 
 namespace tcc::runtime::packed::TCC_LEVEL {
 
@@ -22,9 +23,17 @@ TCC_INLINE float numberAt(const CodeLayout &layout, const uint8_t *codes, int64_
 TCC_INLINE Floats all(float value) { return broadcastFloat(&value); }
 
 /// Values of a matrix whose blocks are runs of codes.
-struct RunsOfBlocks {
+template <bool Nested> struct RunsOfBlocks {
   const CodeSource &source;
 
+  TCC_INLINE float scaleOf(int64_t block) const {
+    if constexpr (Nested) {
+      const auto *numbers = static_cast<const float *>(source.rest);
+      const float number = source.layout.scaleNumbers[static_cast<const uint8_t *>(source.scales)[block]];
+      return number * numbers[1 + block / plan::kDynamicBlock] + numbers[0];
+    }
+    return static_cast<const float *>(source.scales)[block];
+  }
   TCC_INLINE int64_t numberOf(int64_t k, int64_t column) const {
     return k * source.layout.kStride + column * source.layout.columnStride;
   }
@@ -40,10 +49,10 @@ struct RunsOfBlocks {
     const int64_t number = numberOf(k, column);
     if (count >= kLanes && isRun(number, kLanes))
       return unpackCodes(source.bytes + number / 2, layout.upperFirst, layout.numbers,
-                         source.scales[number >> layout.blockBits]);
+                         scaleOf(number >> layout.blockBits));
     alignas(64) float few[kLanes] = {};
     for (int64_t i = 0; i < std::min(count, kLanes); ++i)
-      few[i] = numberAt(layout, source.bytes, number + i) * source.scales[(number + i) >> layout.blockBits];
+      few[i] = numberAt(layout, source.bytes, number + i) * scaleOf((number + i) >> layout.blockBits);
     return load(few);
   }
 
@@ -53,7 +62,7 @@ struct RunsOfBlocks {
     const int64_t number = numberOf(k, column);
     if (count >= 2 * kLanes && isRun(number, 2 * kLanes))
       return unpackPairs<E>(source.bytes + number / 2, layout.upperFirst, layout.numbers,
-                            source.scales[number >> layout.blockBits]);
+                            scaleOf(number >> layout.blockBits));
     return pairsAlong<E>(run(k, column, count), run(k + kLanes, column, count - kLanes));
   }
 };
@@ -62,6 +71,7 @@ struct RunsOfBlocks {
 template <bool alongK> struct RunsOfGrid {
   const CodeSource &source;
   const CodeGrid &grid;
+  const float *scales = static_cast<const float *>(source.scales);
 
   TCC_INLINE float elementAt(int64_t k, int64_t column) const {
     const CodeLayout &layout = source.layout;
@@ -69,10 +79,10 @@ template <bool alongK> struct RunsOfGrid {
                   zero = kBlock * grid.kZero + columnBlock * grid.columnZero;
     float number = numberAt(layout, source.bytes, k * layout.kStride + column * layout.columnStride);
     if (grid.zeros == CodeGrid::Zeros::Codes)
-      number -= numberAt(layout, static_cast<const uint8_t *>(source.zeros), zero);
+      number -= numberAt(layout, static_cast<const uint8_t *>(source.rest), zero);
     else if (grid.zeros == CodeGrid::Zeros::Numbers)
-      number -= static_cast<const float *>(source.zeros)[zero];
-    return number * source.scales[kBlock * grid.kScale + columnBlock * grid.columnScale];
+      number -= static_cast<const float *>(source.rest)[zero];
+    return number * scales[kBlock * grid.kScale + columnBlock * grid.columnScale];
   }
 
   /// As RunsOfBlocks::run.
@@ -88,8 +98,8 @@ template <bool alongK> struct RunsOfGrid {
       const int64_t kBlock = k / grid.kBlock, columnBlock = column / grid.columnBlock,
                     scale = kBlock * grid.kScale + columnBlock * grid.columnScale,
                     zero = kBlock * grid.kZero + columnBlock * grid.columnZero;
-      const auto *codes = static_cast<const uint8_t *>(source.zeros);
-      const auto *numbers = static_cast<const float *>(source.zeros);
+      const auto *codes = static_cast<const uint8_t *>(source.rest);
+      const auto *numbers = static_cast<const float *>(source.rest);
       Floats found = asFloats(unpackCodes(source.bytes + number / 2, layout.upperFirst, layout.numbers, 1.0F));
       if (grid.zeros == CodeGrid::Zeros::Numbers)
         found = found - (together ? all(numbers[zero]) : asFloats(load(numbers + zero)));
@@ -103,7 +113,7 @@ template <bool alongK> struct RunsOfGrid {
           few[i] = numberAt(layout, codes, zero + i);
         found = found - asFloats(load(few));
       }
-      return asWords(found * (together ? all(source.scales[scale]) : asFloats(load(source.scales + scale))));
+      return asWords(found * (together ? all(scales[scale]) : asFloats(load(scales + scale))));
     }
     alignas(64) float few[kLanes] = {};
     for (int64_t i = 0; i < std::min(count, kLanes); ++i)
@@ -162,10 +172,13 @@ TCC_INLINE void unpackRuns(uint32_t *to, const CodeSource &source, const Runs &r
 }
 
 template <Elements E> void unpackColumnsAs(uint32_t *to, const CodeSource &source, int64_t columns, int64_t k) {
-  if (!source.layout.grid)
-    return unpackRuns<E>(to, source, RunsOfBlocks{source}, columns, k);
-  const CodeGrid grid = *source.layout.grid;
-  if (source.layout.columnStride == 1)
+  const CodeLayout &layout = source.layout;
+  if (!layout.grid && layout.scaleNumbers)
+    return unpackRuns<E>(to, source, RunsOfBlocks<true>{source}, columns, k);
+  if (!layout.grid)
+    return unpackRuns<E>(to, source, RunsOfBlocks<false>{source}, columns, k);
+  const CodeGrid grid = *layout.grid;
+  if (layout.columnStride == 1)
     unpackRuns<E>(to, source, RunsOfGrid<false>{source, grid}, columns, k);
   else
     unpackRuns<E>(to, source, RunsOfGrid<true>{source, grid}, columns, k);
@@ -185,7 +198,7 @@ void unpackColumns(uint32_t *to, const CodeSource &source, Elements elements, in
   case Elements::WideBf16:
     break;
   }
-  __builtin_unreachable(); // a value of 4 bits is f32 before it is rounded
+  __builtin_unreachable(); // an unpacked value is f32 before it is rounded
 }
 } // namespace
 

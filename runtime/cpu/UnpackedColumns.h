@@ -2,8 +2,8 @@
 //
 // PackedMatmul.cpp copies columns of B into panels anyway; where B is stored in 4 bits (runtime/plan/FourBits.h), the
 // copy multiplies each code's number, less its block's zero point if there is one, by its block's scale and, for
-// products in bf16, rounds it, so that no widened matrix is in memory. The words are those of the widened matrix, bit
-// for bit, at every machine level.
+// products in bf16, rounds it, so that no widened matrix is in memory. Nested scales are widened one by one, too. The
+// words are those of the widened matrix, bit for bit, at every machine level.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_UNPACKEDCOLUMNS_H
@@ -18,8 +18,8 @@ namespace tcc::runtime::packed {
 /// A part of a matrix in 4 bits that begins at index k of K and a column; one of the layout's strides is 1.
 struct CodeSource {
   const uint8_t *bytes;
-  const float *scales;
-  const void *zeros; ///< zero points: codes or f32, by the layout's grid
+  const void *scales; ///< f32, or codes if they are nested
+  const void *rest;   ///< zero points, codes or f32 by the layout's grid; or the numbers of nested scales
   CodeLayout layout;
   int64_t k, column;
 };

@@ -4,7 +4,8 @@
 // bitsandbytes' create_dynamic_map makes it: seven decades, each with twice as many evenly spaced numbers as the one
 // below it, 0 and 1. A tensor is stored in blocks of consecutive elements, each with its largest magnitude in f32; an
 // element's value is the number of its code times that magnitude (Dettmers et al., "8-bit Optimizers via Block-wise
-// Quantization", arXiv:2110.02861). optimizer.moments = "8bit" stores an optimizer's state so.
+// Quantization", arXiv:2110.02861). optimizer.moments = "8bit" stores an optimizer's state so, and adapter.nested the
+// scales of a base in 4 bits.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_DYNAMICMAP_H

@@ -1,6 +1,7 @@
 //===- FourBits.cpp - floating-point tensors in 4 bits an element ---------===//
 #include "runtime/plan/FourBits.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/DynamicMap.h"
 
 #include <algorithm>
 #include <bit>
@@ -88,6 +89,12 @@ std::optional<uint64_t> gridCount(const FourBits &layout, const Numbers &strides
   return layout.dims_size() ? countAlong(blocksAlong(layout), strides) : std::nullopt;
 }
 
+/// Blocks of the dynamic map.
+uint64_t dynamicBlocks(uint64_t count) {
+  constexpr auto kBlock = static_cast<uint64_t>(kDynamicBlock);
+  return (count + kBlock - 1) / kBlock;
+}
+
 TensorType flatType(DType dtype, uint64_t count) {
   TensorType type;
   type.set_dtype(dtype);
@@ -102,6 +109,8 @@ bool isWellFormed(const FourBits &layout) {
   const bool integers =
       layout.code() == FourBits::INT4 || layout.code() == FourBits::UINT4 || layout.code() == FourBits::SINT4;
   if (!codeCount(layout))
+    return false;
+  if (layout.nested() && (layout.has_grid() || layout.code() != FourBits::NF4))
     return false;
   if (!layout.has_grid())
     return (layout.code() == FourBits::NF4 || layout.code() == FourBits::INT4) && isBlockOfFourBits(layout.block());
@@ -131,7 +140,8 @@ uint64_t zeroCount(const FourBits &layout) {
 }
 
 TensorType bytesType(const FourBits &layout) { return flatType(U8, (codeCount(layout).value_or(0) + 1) / 2); }
-TensorType scalesType(const FourBits &layout) { return flatType(F32, scaleCount(layout)); }
+TensorType scalesType(const FourBits &layout) { return flatType(layout.nested() ? U8 : F32, scaleCount(layout)); }
+TensorType nestedType(const FourBits &layout) { return flatType(F32, 1 + dynamicBlocks(scaleCount(layout))); }
 TensorType zerosType(const FourBits &layout) {
   const uint64_t count = zeroCount(layout);
   return layout.grid().zeros() == BlockGrid::NUMBERS ? flatType(F32, count) : flatType(U8, (count + 1) / 2);
@@ -216,7 +226,8 @@ std::optional<PackedTensor> roundToFourBits(std::span<const std::byte> elements,
     return number;
   };
   PackedTensor packed{std::vector<uint8_t>(elementCount(bytesType(layout)).value_or(0), 0),
-                      std::vector<float>(elementCount(scalesType(layout)).value_or(0), 0.0F)};
+                      std::vector<float>(elementCount(scalesType(layout)).value_or(0), 0.0F),
+                      {}};
   bool finite = true;
   forEachCode(layout, *count, [&](uint64_t i, uint64_t at) {
     const float number = value(i);
@@ -240,11 +251,49 @@ std::optional<PackedTensor> roundToFourBits(std::span<const std::byte> elements,
   // As bitsandbytes does, which rounds a 0 behind an odd number of elements.
   if (nf4 && *count % 2 != 0)
     packed.bytes.back() |= nf4Code(0, 1);
+  if (layout.nested()) {
+    packed.nested = nestScales(packed.scales);
+    packed.scales.clear();
+  }
   return packed;
 }
 
+NestedScales nestScales(std::span<const float> scales) {
+  NestedScales nested;
+  nested.codes.reserve(scales.size());
+  double sum = 0;
+  for (float scale : scales)
+    sum += scale;
+  const float mean = scales.empty() ? 0.0F : static_cast<float>(sum / static_cast<double>(scales.size()));
+  nested.numbers.push_back(mean);
+  for (size_t begin = 0; begin < scales.size(); begin += kDynamicBlock) {
+    const auto block = scales.subspan(begin, std::min<size_t>(kDynamicBlock, scales.size() - begin));
+    float magnitude = 0;
+    for (float scale : block)
+      magnitude = std::max(magnitude, std::fabs(scale - mean));
+    nested.numbers.push_back(magnitude);
+    const float reciprocal = 1.0F / std::max(magnitude, kLeastDynamicMagnitude);
+    for (float scale : block)
+      nested.codes.push_back(dynamicCode(DynamicKind::Signed, (scale - mean) * reciprocal));
+  }
+  return nested;
+}
+
+std::vector<float> widenScales(std::span<const std::byte> codes, std::span<const std::byte> numbers) {
+  std::vector<float> scales(codes.size());
+  auto numberAt = [&](uint64_t at) { return static_cast<float>(floatElement(numbers.data(), F32, at)); };
+  if (numbers.size() < (1 + dynamicBlocks(codes.size())) * sizeof(float))
+    return scales;
+  const float mean = numberAt(0);
+  for (size_t i = 0; i < codes.size(); ++i)
+    scales[i] = dynamicNumbers(DynamicKind::Signed)[static_cast<uint8_t>(codes[i])] *
+                    numberAt(1 + i / static_cast<uint64_t>(kDynamicBlock)) +
+                mean;
+  return scales;
+}
+
 std::vector<std::byte> widenFourBits(std::span<const std::byte> bytes, std::span<const std::byte> scales,
-                                     const FourBits &layout, DType dtype, std::span<const std::byte> zeros) {
+                                     const FourBits &layout, DType dtype, std::span<const std::byte> rest) {
   const uint64_t size = dtypeBytes(dtype), count = elementCount(typeOf(layout, dtype)).value_or(0);
   std::vector<std::byte> wide(count * size);
   // Behind the last element, a file may have padding.
@@ -253,8 +302,14 @@ std::vector<std::byte> widenFourBits(std::span<const std::byte> bytes, std::span
     return layout.has_grid() ? given.size() >= needed : given.size() == needed;
   };
   if (!isWellFormed(layout) || !fits(bytes, bytesType(layout)) || !fits(scales, scalesType(layout)) ||
-      !fits(zeros, zerosType(layout)))
+      !fits(rest, layout.nested() ? nestedType(layout) : zerosType(layout)))
     return wide;
+  if (layout.nested()) {
+    FourBits plain = layout;
+    plain.clear_nested();
+    const std::vector<float> flat = widenScales(scales, rest);
+    return widenFourBits(bytes, std::as_bytes(std::span(flat)), plain, dtype);
+  }
   const std::array<float, 16> &numbers = numbersOf(layout.code());
   auto numberAt = [&](std::span<const std::byte> codes, uint64_t at) {
     return numbers[static_cast<unsigned>(codes[at / 2]) >> bitOfCode(layout.code(), at) & 15U];
@@ -279,7 +334,7 @@ std::vector<std::byte> widenFourBits(std::span<const std::byte> bytes, std::span
     float number = numberAt(bytes, at);
     if (grid.zeros() != BlockGrid::NONE) {
       const uint64_t zero = inGrid(i, grid.zero_strides());
-      number -= grid.zeros() == BlockGrid::CODES ? numberAt(zeros, zero) : floatAt(zeros, zero);
+      number -= grid.zeros() == BlockGrid::CODES ? numberAt(rest, zero) : floatAt(rest, zero);
     }
     const uint64_t scale =
         layout.has_grid() ? inGrid(i, grid.scale_strides()) : at / static_cast<uint64_t>(layout.block());

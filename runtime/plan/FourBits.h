@@ -8,6 +8,10 @@
 // the code book, thresholds and order of bitsandbytes' quantize_4bit: 16 quantiles of a normal distribution in [−1, 1];
 // the scale is max|w|, and w · (1 / scale) is compared with 15 thresholds. Blocks run through the whole matrix.
 //
+// The scales of NF4 may be nested (QLoRA's double quantisation, compress_statistics in bitsandbytes): their mean is
+// subtracted, and the rest is in blocks of 256 codes of the dynamic map with an f32 magnitude (DynamicMap.h). A scale
+// is number · magnitude + mean, rounded twice.
+//
 // INT4 has the layout and the values (q − 8) · scale of com.microsoft::MatMulNBits without zero points: a block is of
 // one row, whose last block may be shorter. The element of largest magnitude becomes −8, so that the scale may be
 // negative; the others become the nearest integer up to 7, ties to even.
@@ -82,23 +86,39 @@ std::optional<uint64_t> codeCount(const FourBits &layout);
 uint64_t scaleCount(const FourBits &layout);
 uint64_t zeroCount(const FourBits &layout);
 
-/// The types of the bytes, of the scales and of the zero points (U8 if they are codes).
+/// The types of the bytes, of the scales (U8 if nested) and of the zero points (U8 if they are codes).
 TensorType bytesType(const FourBits &layout);
 TensorType scalesType(const FourBits &layout);
 TensorType zerosType(const FourBits &layout);
+/// The type of the numbers of nested scales: their mean, then the magnitude of each block of codes.
+TensorType nestedType(const FourBits &layout);
+
+/// Scales as codes of the dynamic map, and the numbers of nestedType.
+struct NestedScales {
+  std::vector<uint8_t> codes;
+  std::vector<float> numbers;
+};
+NestedScales nestScales(std::span<const float> scales);
+/// The scales again; of as many numbers as the codes need.
+std::vector<float> widenScales(std::span<const std::byte> codes, std::span<const std::byte> numbers);
 
 struct PackedTensor {
   std::vector<uint8_t> bytes;
-  std::vector<float> scales;
+  std::vector<float> scales; ///< empty if they are nested
+  NestedScales nested;       ///< empty if they are not
+
+  std::span<const std::byte> scaleBytes() const {
+    return scales.empty() ? std::as_bytes(std::span(nested.codes)) : std::as_bytes(std::span(scales));
+  }
 };
 /// Rounds `elements`, of `dtype` and the layout's dims. Nothing if one of them is infinite or NaN, or if their number
 /// is another.
 std::optional<PackedTensor> roundToFourBits(std::span<const std::byte> elements, DType dtype, const FourBits &layout);
 
 /// The values as elements of `dtype`, a floating-point type; zeros if the layout needs other numbers of bytes, scales
-/// or zero points (with a grid: more of them).
+/// or zero points (with a grid: more of them). `rest`: the zero points, or the numbers of nested scales.
 std::vector<std::byte> widenFourBits(std::span<const std::byte> bytes, std::span<const std::byte> scales,
-                                     const FourBits &layout, DType dtype, std::span<const std::byte> zeros = {});
+                                     const FourBits &layout, DType dtype, std::span<const std::byte> rest = {});
 
 /// The first adapter of a matrix that the model's file stores in 4 bits, to which no export can add it; null without
 /// one.

@@ -87,13 +87,18 @@ std::vector<std::byte> widenInt8(std::span<const std::byte> values, const Tensor
   return wide;
 }
 
-const Variable *scaleOf(const Plan &plan, const Variable &variable) {
-  if (variable.scale().empty())
+static const Variable *variableOf(const Plan &plan, const std::string &name) {
+  if (name.empty())
     return nullptr;
   for (const Variable &other : plan.variables())
-    if (other.name() == variable.scale())
+    if (other.name() == name)
       return &other;
   return nullptr;
+}
+
+const Variable *scaleOf(const Plan &plan, const Variable &variable) { return variableOf(plan, variable.scale()); }
+const Variable *nestedScaleOf(const Plan &plan, const Variable &variable) {
+  return variableOf(plan, variable.nested_scale());
 }
 
 } // namespace tcc::plan

@@ -35,8 +35,10 @@ std::optional<RoundedTensor> roundToInt8(std::span<const std::byte> elements, co
 std::vector<std::byte> widenInt8(std::span<const std::byte> values, const TensorType &type,
                                  std::span<const std::byte> scales, const TensorType &scaleType, DType dtype);
 
-/// The variable with the scales of `variable`; null if `variable` is not stored in i8.
+/// The variable with the scales of `variable`; null if `variable` is not stored in 8 or 4 bits.
 const Variable *scaleOf(const Plan &plan, const Variable &variable);
+/// The variable with the numbers of its nested scales; null if they are not nested.
+const Variable *nestedScaleOf(const Plan &plan, const Variable &variable);
 
 } // namespace tcc::plan
 

@@ -364,9 +364,10 @@ void verifyMatmul(const Context &context, const Call &call, const MatmulCall &ma
     return verifyRowwise(context, call, matmul);
   if (matmul.has_epilogue())
     return verifyEpilogue(context, call, matmul);
-  // The addend D precedes C, which overwrites it; or the scales and zero points of a B in 4 bits do.
-  const bool zeros = fourBits && matmul.four_bits().grid().zeros() != BlockGrid::NONE;
-  int c = zeros ? 4 : matmul.accumulate() || fourBits ? 3 : 2;
+  // The addend D precedes C, which overwrites it; or the scales of a B in 4 bits and what belongs to them do.
+  const bool zeros = fourBits && matmul.four_bits().grid().zeros() != BlockGrid::NONE,
+             nested = fourBits && matmul.four_bits().nested();
+  int c = zeros || nested ? 4 : matmul.accumulate() || fourBits ? 3 : 2;
   if (!call.operandCount("matmul", c + (chunks > 1 ? 2 : 1)))
     return;
   uint64_t sizeOfC = matmul.result_dtype() == DTYPE_NONE ? size : dtypeBytes(matmul.result_dtype());
@@ -375,7 +376,11 @@ void verifyMatmul(const Context &context, const Call &call, const MatmulCall &ma
   uint64_t sizeOfB = matmul.rounds_b() ? dtypeBytes(F32) : size;
   if (fourBits) {
     call.operand(1, "B", tensorBytes(bytesType(matmul.four_bits())).value_or(0), 1, false);
-    call.operand(2, "the scales of B", tensorBytes(scalesType(matmul.four_bits())).value_or(0), 4, false);
+    const TensorType scales = scalesType(matmul.four_bits());
+    call.operand(2, "the scales of B", tensorBytes(scales).value_or(0), dtypeBytes(scales.dtype()), false);
+    if (nested)
+      call.operand(3, "the numbers of B's nested scales", tensorBytes(nestedType(matmul.four_bits())).value_or(0), 4,
+                   false);
     if (zeros) {
       const TensorType type = zerosType(matmul.four_bits());
       call.operand(3, "the zero points of B", tensorBytes(type).value_or(0), dtypeBytes(type.dtype()), false);

@@ -133,13 +133,25 @@ bool fitsFourBits(const Variable &variable, const TensorType &scales) {
          typeName(scales) == typeName(scalesType(layout));
 }
 
-/// Variables with values in 8 or 4 bits are frozen, and no two of them share a scale.
+/// Variables with values in 8 or 4 bits are frozen, and no two of them share a scale, or the numbers of nested ones.
 void verifyScales(const Plan &plan, Reporter &report) {
   std::map<std::string_view, const Variable *> variables;
   for (const Variable &variable : plan.variables())
     variables.emplace(variable.name(), &variable);
   std::set<std::string_view> used;
   for (const Variable &variable : plan.variables()) {
+    if (const std::string &name = variable.nested_scale(); !name.empty() || variable.four_bits().nested()) {
+      auto nested = variables.find(name);
+      if (!variable.four_bits().nested() || variable.scale().empty())
+        report("variable '{}': '{}' belongs to nested scales, which it does not have", variable.name(), name);
+      else if (nested == variables.end() || !used.insert(name).second)
+        report("variable '{}': '{}', which its nested scales need, is no variable, or another's", variable.name(),
+               name);
+      else if (nested->second->role() != CONSTANT || !isWellFormed(variable.four_bits()) ||
+               typeName(nested->second->type()) != typeName(nestedType(variable.four_bits())))
+        report("variable '{}': {} does not hold the numbers of its nested scales", variable.name(),
+               typeName(nested->second->type()));
+    }
     if (variable.scale().empty()) {
       if (variable.has_four_bits())
         report("variable '{}': 4 bits without a scale", variable.name());
@@ -152,9 +164,10 @@ void verifyScales(const Plan &plan, Reporter &report) {
     auto scale = variables.find(variable.scale());
     if (scale == variables.end() || !used.insert(variable.scale()).second)
       report("variable '{}': its scale '{}' is no variable, or another's", variable.name(), variable.scale());
-    else if (scale->second->role() != CONSTANT || scale->second->type().dtype() != F32 ||
+    else if (scale->second->role() != CONSTANT ||
              !(variable.has_four_bits() ? fitsFourBits(variable, scale->second->type())
-                                        : scaleStrides(variable.type(), scale->second->type()).has_value()))
+                                        : scale->second->type().dtype() == F32 &&
+                                              scaleStrides(variable.type(), scale->second->type()).has_value()))
       report("variable '{}': {} is no scale of {}", variable.name(), typeName(scale->second->type()),
              typeName(variable.type()));
   }

@@ -60,17 +60,30 @@ Expected<std::vector<std::byte>> ModelValues::bytesOf(const plan::Variable &vari
   return bytes;
 }
 
+Expected<std::vector<std::byte>> ModelValues::scalesOf(const plan::Variable &variable) {
+  auto scales = bytesOf(this->variable(variable.scale()));
+  if (!scales || variable.nested_scale().empty())
+    return scales;
+  auto numbers = bytesOf(this->variable(variable.nested_scale()));
+  if (!numbers)
+    return numbers.status();
+  const std::vector<float> wide = plan::widenScales(*scales, *numbers);
+  const auto bytes = std::as_bytes(std::span(wide));
+  return std::vector<std::byte>(bytes.begin(), bytes.end());
+}
+
 Expected<std::vector<std::byte>> ModelValues::held(const plan::Variable &variable) {
   auto bytes = bytesOf(variable);
   if (!bytes || variable.scale().empty())
     return bytes;
-  const plan::Variable &scale = this->variable(variable.scale());
-  auto factors = bytesOf(scale);
-  if (!factors)
-    return factors.status();
-  if (variable.has_four_bits())
-    return plan::widenFourBits(*bytes, *factors, variable.four_bits(), plan::F32);
-  return plan::widenInt8(*bytes, variable.type(), *factors, scale.type(), plan::F32);
+  auto scales = scalesOf(variable);
+  if (!scales)
+    return scales.status();
+  if (!variable.has_four_bits())
+    return plan::widenInt8(*bytes, variable.type(), *scales, this->variable(variable.scale()).type(), plan::F32);
+  plan::FourBits layout = variable.four_bits();
+  layout.clear_nested();
+  return plan::widenFourBits(*bytes, *scales, layout, plan::F32);
 }
 
 Status ModelValues::streamRows(const plan::Variable &variable, const RowSink &sink) {
@@ -79,12 +92,13 @@ Status ModelValues::streamRows(const plan::Variable &variable, const RowSink &si
     auto all = held(variable);
     return all ? sink(0, rows, *all) : all.status();
   }
-  auto codes = bytesOf(variable), scales = bytesOf(this->variable(variable.scale()));
+  auto codes = bytesOf(variable), scales = scalesOf(variable);
   for (const auto *part : {&codes, &scales})
     if (!*part)
       return part->status();
   // As many rows as a block has codes begin with a block, whatever their distance.
   plan::FourBits layout = variable.four_bits();
+  layout.clear_nested();
   const auto block = static_cast<uint64_t>(layout.block()), stride = static_cast<uint64_t>(layout.strides(0));
   for (uint64_t begin = 0; begin < rows; begin += block) {
     const uint64_t count = std::min(block, rows - begin), first = begin * stride;

@@ -43,7 +43,7 @@ public:
   Status stream(const plan::Variable &variable, const ByteSink &sink);
   /// The same in torch's layout.
   Status streamTorch(const plan::Variable &variable, const ByteSink &sink);
-  /// The value as training stores it, for example part of an adapter. 8-bit integers with scales are widened to f32.
+  /// The value as training stores it, for example part of an adapter. Integers of 8 or 4 bits are widened to f32.
   Expected<std::vector<std::byte>> held(const plan::Variable &variable);
   Expected<std::vector<std::byte>> ofTie(const plan::Tie &tie);
 
@@ -51,6 +51,8 @@ public:
 
 private:
   Expected<std::vector<std::byte>> bytesOf(const plan::Variable &variable);
+  /// The scales of a variable in 8 or 4 bits, in f32.
+  Expected<std::vector<std::byte>> scalesOf(const plan::Variable &variable);
   /// Takes the values of `count` rows (along the first axis) from row `begin` on, as f32 or the variable's own type.
   using RowSink = std::function<Status(uint64_t begin, uint64_t count, std::span<const std::byte> values)>;
   /// All rows at once; of a tensor in 4 bits a few at a time, since it is eight times as large when widened.

@@ -29,8 +29,9 @@ std::vector<bool> tcc::runtime::writtenVariables(const plan::Plan &plan) {
 std::set<std::string> tcc::runtime::scaleNames(const plan::Plan &plan) {
   std::set<std::string> names;
   for (const plan::Variable &variable : plan.variables())
-    if (!variable.scale().empty())
-      names.insert(variable.scale());
+    for (const std::string *name : {&variable.scale(), &variable.nested_scale()})
+      if (!name->empty())
+        names.insert(*name);
   return names;
 }
 
@@ -111,10 +112,9 @@ Expected<std::span<const std::byte>> InitialWeights::bytes(const plan::Variable 
   return std::span<const std::byte>(values);
 }
 
-/// The identity of a value that consists of integers of 8 or 4 bits and scales.
-static uint64_t identityWith(uint64_t bytes, uint64_t scales) {
-  const uint64_t both[] = {bytes, scales};
-  return plan::hashBytes(both, sizeof(both));
+/// The identity of a value that consists of several tensors: integers of 8 or 4 bits, and their scales.
+static uint64_t identityWith(const std::vector<uint64_t> &parts) {
+  return parts.size() == 1 ? parts.front() : plan::hashBytes(parts.data(), parts.size() * sizeof(uint64_t));
 }
 
 static uint64_t identityAlone(const plan::Plan &plan, const plan::Variable &variable) {
@@ -127,9 +127,11 @@ static uint64_t identityAlone(const plan::Plan &plan, const plan::Variable &vari
 }
 
 uint64_t tcc::runtime::initialIdentity(const plan::Plan &plan, const plan::Variable &variable) {
-  const plan::Variable *scale = plan::scaleOf(plan, variable);
-  const uint64_t alone = identityAlone(plan, variable);
-  return scale ? identityWith(alone, identityAlone(plan, *scale)) : alone;
+  std::vector<uint64_t> parts = {identityAlone(plan, variable)};
+  for (const plan::Variable *scales : {plan::scaleOf(plan, variable), plan::nestedScaleOf(plan, variable)})
+    if (scales)
+      parts.push_back(identityAlone(plan, *scales));
+  return identityWith(parts);
 }
 
 namespace {
@@ -215,8 +217,8 @@ public:
       const plan::Variable &variable = plan.variables(i);
       if (!isModelValue(variable))
         continue;
-      if (const int scale = scaleIndex(variable); scale >= 0)
-        byName[variable.scale()] = scale;
+      for (int scales : scalesOf(variable))
+        byName[plan.variables(scales).name()] = scales;
       byName[variable.name()] = i;
       names.push_back(variable.name());
       if (variable.has_torch()) {
@@ -235,10 +237,13 @@ public:
     return name.starts_with(kPeftPrefix) ? findBehind(name.substr(kPeftPrefix.size())) : -1;
   }
 
-  /// The index of the scales of a variable in 8 or 4 bits; else -1.
-  int scaleIndex(const plan::Variable &variable) const {
-    auto found = variable.scale().empty() ? byAnyName.end() : byAnyName.find(variable.scale());
-    return found == byAnyName.end() ? -1 : found->second;
+  /// The variables with the scales of one in 8 or 4 bits, and those with the numbers of nested scales; else none.
+  std::vector<int> scalesOf(const plan::Variable &variable) const {
+    std::vector<int> indices;
+    for (const std::string *name : {&variable.scale(), &variable.nested_scale()})
+      if (auto found = name->empty() ? byAnyName.end() : byAnyName.find(*name); found != byAnyName.end())
+        indices.push_back(found->second);
+    return indices;
   }
 
   /// True if a tensor of the file has the variable's shape in the convention of its name (graph or torch).
@@ -328,51 +333,56 @@ plan::TensorType tcc::runtime::torchType(const plan::Variable &variable, const p
 }
 
 namespace {
-/// A variable in 8 or 4 bits: integers and scales, views of a file or of `eight` or `four`.
+/// A variable in 8 or 4 bits: its integers, then those of Destinations::scalesOf, as views of a file or of `eight` or
+/// `four`.
 struct Rounded {
-  std::span<const std::byte> bytes, scales;
+  std::vector<std::span<const std::byte>> parts;
   std::optional<plan::RoundedTensor> eight;
   std::optional<plan::PackedTensor> four;
 };
 
-/// `bytes` are integers, with `factors`, or numbers of `dtype` in the variable's layout, which are rounded.
-Expected<std::unique_ptr<Rounded>> roundedFor(const plan::Plan &plan, int index, int scale,
+/// `bytes` are integers, with tensors of the file for `scales`, or numbers of `dtype` in the variable's layout, which
+/// are rounded.
+Expected<std::unique_ptr<Rounded>> roundedFor(const plan::Plan &plan, int index, const std::vector<int> &scales,
                                               std::span<const std::byte> bytes, plan::DType dtype,
-                                              const Tensor *factors) {
+                                              const std::map<int, const Tensor *> &found) {
   const plan::Variable &variable = plan.variables(index);
   auto made = std::make_unique<Rounded>();
-  auto take = [&](const auto &values, const std::vector<float> &scales) {
-    made->bytes = std::as_bytes(std::span(values));
-    made->scales = std::as_bytes(std::span(scales));
-  };
-  if (factors) {
-    made->bytes = bytes;
-    made->scales = factors->bytes;
+  if (found.count(scales.front())) {
+    made->parts.push_back(bytes);
+    for (int one : scales)
+      made->parts.push_back(found.at(one)->bytes);
   } else if (variable.has_four_bits()) {
-    if ((made->four = plan::roundToFourBits(bytes, dtype, variable.four_bits())))
-      take(made->four->bytes, made->four->scales);
+    if ((made->four = plan::roundToFourBits(bytes, dtype, variable.four_bits()))) {
+      made->parts = {std::as_bytes(std::span(made->four->bytes)), made->four->scaleBytes()};
+      if (scales.size() > 1)
+        made->parts.push_back(std::as_bytes(std::span(made->four->nested.numbers)));
+    }
   } else {
     plan::TensorType type = variable.type();
     type.set_dtype(dtype);
-    if ((made->eight = plan::roundToInt8(bytes, type, plan.variables(scale).type())))
-      take(made->eight->values, made->eight->scales);
+    if ((made->eight = plan::roundToInt8(bytes, type, plan.variables(scales.front()).type())))
+      made->parts = {std::as_bytes(std::span(made->eight->values)), std::as_bytes(std::span(made->eight->scales))};
   }
-  if (!factors && !made->eight && !made->four)
+  if (made->parts.empty())
     return error("'{}' holds a value that is infinite or NaN, which {} bits cannot hold; compile without adapter.base",
                  variable.name(), variable.has_four_bits() ? 4 : 8);
   return made;
 }
 
 /// Writes a variable in 8 or 4 bits and its scales. True if they differ from the plan's initial values.
-Expected<bool> writeRounded(const plan::Plan &plan, Device &device, int index, int scale, const Rounded &rounded) {
-  const plan::Variable &variable = plan.variables(index);
-  const auto bytes = rounded.bytes, scales = rounded.scales;
-  if (Status status = device.write(Place::variable(static_cast<uint32_t>(index)), 0, bytes); !status.ok())
-    return status;
-  if (Status status = device.write(Place::variable(static_cast<uint32_t>(scale)), 0, scales); !status.ok())
-    return status;
-  return identityWith(plan::hashBytes(bytes.data(), bytes.size()), plan::hashBytes(scales.data(), scales.size())) !=
-         initialIdentity(plan, variable);
+Expected<bool> writeRounded(const plan::Plan &plan, Device &device, int index, const std::vector<int> &scales,
+                            const Rounded &rounded) {
+  std::vector<int> indices = {index};
+  indices.insert(indices.end(), scales.begin(), scales.end());
+  std::vector<uint64_t> hashes;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const std::span<const std::byte> part = rounded.parts[i];
+    if (Status status = device.write(Place::variable(static_cast<uint32_t>(indices[i])), 0, part); !status.ok())
+      return status;
+    hashes.push_back(plan::hashBytes(part.data(), part.size()));
+  }
+  return identityWith(hashes) != initialIdentity(plan, plan.variables(index));
 }
 
 /// The tensors of a file or a run, by the index of the variable that each is for.
@@ -422,13 +432,19 @@ Expected<std::unique_ptr<MatchedWeights>> matchWeights(const plan::Plan &plan, c
   }
   // Integers are meaningless without their scales.
   for (auto one = found.begin(); one != found.end();) {
-    const int scale = destinations.scaleIndex(plan.variables(one->first));
-    const bool apart = scale >= 0 && (one->second->type.dtype() == plan.variables(one->first).type().dtype()) !=
-                                         (found.count(scale) != 0);
-    if (apart)
-      fit.different.add(one->second->name,
-                        fmt::format("integers and '{}' belong together", plan.variables(scale).name()));
-    one = apart ? found.erase(one) : std::next(one);
+    const bool integers = one->second->type.dtype() == plan.variables(one->first).type().dtype();
+    const std::vector<int> scales = destinations.scalesOf(plan.variables(one->first));
+    const auto apart =
+        std::find_if(scales.begin(), scales.end(), [&](int scale) { return integers != (found.count(scale) != 0); });
+    if (apart == scales.end()) {
+      ++one;
+      continue;
+    }
+    fit.different.add(one->second->name,
+                      fmt::format("integers and '{}' belong together", plan.variables(*apart).name()));
+    for (int scale : scales)
+      found.erase(scale);
+    one = found.erase(one);
   }
   // A file with only the base leaves the adapter at its initial value.
   std::set<std::string> adapters;
@@ -488,16 +504,17 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     const plan::Variable &variable = plan.variables(index);
     std::vector<std::byte> room;
     std::span<const std::byte> bytes = destinations.bytesFor(*tensor, variable, room);
-    if (const int scale = destinations.scaleIndex(variable); scale >= 0) {
-      const Tensor *factors = found.count(scale) ? found.at(scale) : nullptr;
-      auto rounded = roundedFor(plan, index, scale, bytes, tensor->type.dtype(), factors);
+    if (const std::vector<int> scales = destinations.scalesOf(variable); !scales.empty()) {
+      auto rounded = roundedFor(plan, index, scales, bytes, tensor->type.dtype(), found);
       if (!rounded)
         return rounded.status().withContext(from);
-      auto changed = writeRounded(plan, device, index, scale, **rounded);
+      auto changed = writeRounded(plan, device, index, scales, **rounded);
       if (!changed)
         return changed.status().withContext(from);
-      if (*changed)
-        fit.replaced.insert(fit.replaced.end(), {index, scale});
+      if (*changed) {
+        fit.replaced.push_back(index);
+        fit.replaced.insert(fit.replaced.end(), scales.begin(), scales.end());
+      }
       continue;
     }
     if (variable.role() == plan::CONSTANT)
@@ -543,10 +560,9 @@ Expected<QuantizedWeights> tcc::runtime::quantizeWeights(const plan::Plan &held,
     const Tensor &tensor = *found.at(index);
     last.index = index;
     last.rounded = std::make_unique<Rounded>();
-    last.rounded->bytes = destinations.bytesFor(tensor, variable, last.room);
-    if (const int scale = destinations.scaleIndex(variable); scale >= 0) {
-      auto rounded = roundedFor(plan, index, scale, last.rounded->bytes, tensor.type.dtype(),
-                                found.count(scale) ? found.at(scale) : nullptr);
+    last.rounded->parts = {destinations.bytesFor(tensor, variable, last.room)};
+    if (const std::vector<int> scales = destinations.scalesOf(variable); !scales.empty()) {
+      auto rounded = roundedFor(plan, index, scales, last.rounded->parts.front(), tensor.type.dtype(), found);
       if (!rounded)
         return rounded.status().withContext(from);
       last.rounded = rounded.take();
@@ -555,11 +571,11 @@ Expected<QuantizedWeights> tcc::runtime::quantizeWeights(const plan::Plan &held,
   };
   QuantizedWeights done;
   std::vector<StreamedValue> values;
-  auto add = [&](int of, int index, auto member) {
+  auto add = [&](int of, int index, size_t part) {
     const plan::Variable &variable = plan.variables(index);
-    values.push_back({variable.name(), variable.type(), [&made, of, member](const ByteSink &sink) -> Status {
+    values.push_back({variable.name(), variable.type(), [&made, of, part](const ByteSink &sink) -> Status {
                         auto value = made(of);
-                        return value ? sink((*value)->*member) : value.status();
+                        return value ? sink((*value)->parts[part]) : value.status();
                       }});
     done.bytes += plan::tensorBytes(variable.type()).value_or(0);
   };
@@ -567,12 +583,12 @@ Expected<QuantizedWeights> tcc::runtime::quantizeWeights(const plan::Plan &held,
     const plan::Variable &variable = plan.variables(index);
     if (variable.role() == plan::CONSTANT)
       continue; // scales are written with their integers
-    add(index, index, &Rounded::bytes);
+    add(index, index, 0);
     ++done.tensors;
-    if (const int scale = destinations.scaleIndex(variable); scale >= 0) {
-      add(index, scale, &Rounded::scales);
-      done.rounded += found.count(scale) == 0;
-    }
+    const std::vector<int> scales = destinations.scalesOf(variable);
+    for (size_t i = 0; i < scales.size(); ++i)
+      add(index, scales[i], i + 1);
+    done.rounded += !scales.empty() && found.count(scales.front()) == 0;
   }
   auto written = writeSafetensors(to, std::move(values));
   if (!written)

@@ -420,6 +420,12 @@ std::vector<Key> makeKeys() {
        Recompile,
        "elements that share a scale in a base of 4 bits: 32, 64, 128 or 256",
        {"adapter.blocksize", "adapter.block_size", "adapter.group_size"}},
+      {"adapter.nested",
+       flag(),
+       "false",
+       Recompile,
+       "with `base = \"nf4\"`: the scales are in 8 bits, with a scale for each 256 of them and their mean in f32",
+       {"bnb_4bit_use_double_quant", "adapter.double_quant", "adapter.compress_statistics"}},
 
       {"offload.what",
        choice({"auto", "state", "activations", "none"}),

@@ -1,7 +1,8 @@
-"""Frozen bases in 4 bits, against bitsandbytes' NF4 and MatMulNBits' integers as numpy computes them."""
+"""Frozen bases in 4 bits, against bitsandbytes' NF4 and MatMulNBits' integers as numpy computes them, with nested scales and without."""
 import numpy as np
 import onnx
 import safetensors.numpy
+import test_moments as moments
 from onnx import helper, numpy_helper
 
 from common import ROOT, EndToEnd, case, metrics
@@ -68,7 +69,27 @@ def int4(w, block):
     return halves[0::2] | halves[1::2] << 4, scales.ravel(), values
 
 
-BASES = {"nf4": (nf4, "absmax"), "int4": (int4, "scale")}
+def nested_nf4(w, block):
+    """(bytes, (codes of scales, their numbers), values): quantize_4bit with compress_statistics; the mean is rounded once."""
+    codes, scales, _ = nf4(w, block)
+    mean = np.float32(scales.astype(np.float64).sum() / scales.size)
+    nested, absmax = moments.quantized(scales - mean, True)
+    wide = (moments.NUMBERS[True][nested] * np.repeat(absmax, moments.BLOCK) + mean)[:scales.size]
+    halves = np.stack([codes >> 4, codes & 15], axis=1).ravel()[:w.size]
+    return codes, (nested[:scales.size], np.append(mean, absmax)), (NUMBERS[halves] * np.repeat(wide, block)[:w.size]).reshape(w.shape)
+
+
+BASES = {"nf4": (nf4, "absmax"), "int4": (int4, "scale"), "nested": (nested_nf4, "absmax")}
+
+
+def base_of(name):
+    """The words that choose one of BASES."""
+    return ("--set", 'adapter.base="nf4"', "--set", "adapter.nested=true") if name == "nested" else ("--set", f'adapter.base="{name}"')
+
+
+def scales_of(name, scales, scale):
+    """The tensors of a checkpoint that hold the scales of a weight."""
+    return {f"{name}/absmax": scales[0], f"{name}/nested_absmax": scales[1]} if isinstance(scales, tuple) else {f"{name}/{scale}": scales}
 
 
 def initializers(model):
@@ -112,7 +133,7 @@ class FourBits(EndToEnd):
                 with self.subTest(base=base, block=block, sizes=(inputs, hidden, outputs)):
                     weights = self.odd_model(seed, inputs, hidden, outputs)
                     self.compile("odd.onnx", "--set", 'loss.kind="cross_entropy"', "--set", 'loss.target="labels"', "--set",
-                                 'adapter.targets=["a", "b", "table"]', "--set", "adapter.rank=2", "--set", f'adapter.base="{base}"',
+                                 'adapter.targets=["a", "b", "table"]', "--set", "adapter.rank=2", *base_of(base),
                                  "--set", f"adapter.block={block}")
                     # The same values, read from a file, are the run's own: its checkpoint holds them.
                     other = {name: value * np.float32(1.5) for name, value in weights.items()}
@@ -127,11 +148,12 @@ class FourBits(EndToEnd):
                             torchs = value.T if name == "a.weight" else value
                             codes, scales, rounded = rounding(torchs, block)
                             rounded = rounded.T if name == "a.weight" else rounded
-                            if (codes.nbytes + scales.nbytes) >= value.nbytes:
+                            held_scales = scales_of(name, scales, scale)
+                            if codes.nbytes + sum(part.nbytes for part in held_scales.values()) >= value.nbytes:
                                 rounded = value  # stays as it is
                             elif more:
-                                np.testing.assert_array_equal(state[name], codes, name)
-                                np.testing.assert_array_equal(state[f"{name}/{scale}"], scales, name)
+                                for key, part in {name: codes, **held_scales}.items():
+                                    np.testing.assert_array_equal(state[key], part, key)
                             np.testing.assert_array_equal(held[name], rounded, name)
                     self.assertEqual(sorted(n for n in held if "lora" not in n), sorted(weights))
 
@@ -142,7 +164,7 @@ class FourBits(EndToEnd):
         for base, (rounding, _) in BASES.items():
             with self.subTest(base):
                 graph = onnx.load(model)
-                self.compile(model, *settings, "--set", f'adapter.base="{base}"', plan="four.tplan")
+                self.compile(model, *settings, *base_of(base), plan="four.tplan")
                 four = self.train(self.folder / "four.tplan", data, steps=12, out=f"four-{base}")
                 report = self.report(self.folder / "four.tplan")
                 kept = {one["name"] for one in report["adapters"]["base"]["kept"]}
@@ -159,15 +181,16 @@ class FourBits(EndToEnd):
                 whole = self.train(self.folder / "whole.tplan", data, steps=12, out=f"whole-{base}")
                 # Products of this size are one block of K, whose sums run in one order whoever computes them.
                 self.assertEqual(self.losses(four), self.losses(whole))
-                if base == "nf4":
+                if base != "int4":
                     both = []
                     for file, kind in ((model, base), ("rounded.onnx", "f32")):
-                        self.compile(file, *settings, "--target", "cpu:v3", "--set", f'adapter.base="{kind}"', plan="v3.tplan")
-                        both.append(self.losses(self.train(self.folder / "v3.tplan", data, steps=6, out=f"v3-{kind}")))
+                        self.compile(file, *settings, "--target", "cpu:v3", *base_of(kind), plan="v3.tplan")
+                        both.append(self.losses(self.train(self.folder / "v3.tplan", data, steps=6, out=f"v3-{base}-{kind}")))
                     self.assertEqual(*both)
                 old, new = self.report(self.folder / "whole.tplan"), report
                 base_report = new["adapters"]["base"]
-                self.assertEqual((base_report["kind"], base_report["block"]), (base, 64))
+                kind = "nf4" if base == "nested" else base
+                self.assertEqual((base_report["kind"], base_report["block"], base_report["nested"]), (kind, 64, base == "nested"))
                 self.assertEqual(old["memory"]["resident"]["frozen"] - new["memory"]["resident"]["frozen"],
                                  base_report["model_bytes"] - base_report["bytes"])
                 self.assertEqual(new["memory"]["resident"]["constants"] - old["memory"]["resident"]["constants"], base_report["scale_bytes"])
@@ -182,7 +205,7 @@ class FourBits(EndToEnd):
         for base, (rounding, _) in BASES.items():
             with self.subTest(base):
                 for target in ("cpu:v3", "cpu:v4", "cpu:v4-bf16"):
-                    self.compile(model, *settings, "--target", target, "--set", f'adapter.base="{base}"', plan="four.tplan")
+                    self.compile(model, *settings, "--target", target, *base_of(base), plan="four.tplan")
                     found = self.report(self.folder / "four.tplan")["adapters"]["base"]
                     self.assertEqual(found["widened"], [], target)
                 kept = {one["name"] for one in found["kept"]}
@@ -197,10 +220,10 @@ class FourBits(EndToEnd):
                 # At this level all products run on panels, so that both plans add in one order.
                 both = []
                 for file, kind in ((model, base), ("rounded.onnx", "f32")):
-                    self.compile(file, *settings, "--target", "cpu:v3", "--set", f'adapter.base="{kind}"', plan="v3.tplan")
+                    self.compile(file, *settings, "--target", "cpu:v3", *base_of(kind), plan="v3.tplan")
                     both.append(self.losses(self.train(self.folder / "v3.tplan", data, steps=6, out=f"v3-{base}-{kind}")))
                 self.assertEqual(*both)
-                self.compile(model, *settings, "--set", f'adapter.base="{base}"', plan="four.tplan")
+                self.compile(model, *settings, *base_of(base), plan="four.tplan")
                 run = self.train(self.folder / "four.tplan", data, steps=6, out=f"four-{base}")
                 np.testing.assert_allclose(self.losses(run), both[1], rtol=2e-3)
 
@@ -214,12 +237,16 @@ class FourBits(EndToEnd):
         self.assertEqual(base["scale_bytes"], sum(4 * -(-v.size // 64) for v in matrices.values()))
         self.assertEqual(base["model_bytes"], sum(4 * v.size for v in matrices.values()))
         self.assertIn("wpe", {one["name"] for one in base["kept"]})
+        nested = self.report(self.compile(HERE / "dynamo.onnx", *LOSS, *ADAPTER, *base_of("nested"), plan="nested.tplan"))["adapters"]["base"]
+        blocks = [-(-v.size // 64) for v in matrices.values()]
+        self.assertEqual(nested["scale_bytes"], sum(count + 4 + 4 * -(-count // 256) for count in blocks))
+        self.assertIn("nf4, blocks of 64, nested scales", self.succeed("tcc", "report", "nested.tplan").out)
         text = self.succeed("tcc", "report", "plan.tplan").out
         self.assertRegex(text, rf"base in 4 bits \(nf4, blocks of 64\): {len(matrices)} tensors, .* in place of")
         self.assertRegex(text, "frozen tensors? of .* in the model's type")
 
     def test_threads_and_resume_change_no_bit(self):
-        four = ("--set", 'adapter.base="nf4"', "--set", "adapter.dropout=0.1")
+        four = (*base_of("nested"), "--set", "adapter.dropout=0.1")
         whole = self.adapt(*four, steps=6, out="whole")
         states = [next((whole / "checkpoints" / "step-6").glob("*.safetensors")).read_bytes()]
         for threads in (1, 3):
@@ -256,6 +283,38 @@ class FourBits(EndToEnd):
         self.refuse(1, ["'wte.weight/absmax' belong together"], "trun", "plan.tplan", "--data", DATA, "--init", bare, "--init-partial",
                     "--steps", 1, "--out", "bare")
 
+    def test_nested_runs_and_exports_start_others(self):
+        run = self.adapt(*base_of("nested"), steps=3)
+        self.succeed("trun", "export", run, "-o", "adapter", "--adapter")
+        self.assertIn("base_model.model.h.0.up.lora_A.weight", self.read("adapter/adapter_model.safetensors"))
+        other = {n: v * np.float32(0.75) for n, v in initializers(HERE / "dynamo.onnx").items() if v.dtype == np.float32 and n != "val_58"}
+        init = self.save("init.safetensors", **other)
+        second = self.train(self.folder / "plan.tplan", DATA, "--init", init, steps=3, out="second")
+        third = self.train(self.folder / "plan.tplan", DATA, "--init", second, steps=0, out="third")
+        state = self.state(third, 0)
+        codes, scales, _ = nested_nf4(other["wte.weight"], 64)
+        for key, part in {"wte.weight": codes, **scales_of("wte.weight", scales, "")}.items():
+            np.testing.assert_array_equal(state[key], part, key)
+        self.assertEqual({n for n in state if n.startswith("wte.weight/")}, {"wte.weight/absmax", "wte.weight/nested_absmax"})
+        inputs = self.save("in.safetensors", ids=safetensors.numpy.load_file(DATA)["ids"][:4])
+        self.succeed("trun", "export", second, "-o", "merged.onnx")
+        self.compile("merged.onnx", plan="merged.tplan")
+        self.succeed("trun", "predict", "merged.tplan", "--inputs", inputs, "--outputs", "merged.safetensors")
+        self.succeed("trun", "predict", "plan.tplan", "--inputs", inputs, "--outputs", "own.safetensors", "--from", third)
+        np.testing.assert_allclose(self.read("own.safetensors")["logits"], self.read("merged.safetensors")["logits"], atol=2e-5)
+        # Codes of scales are nothing without their numbers, and scales in f32 are none.
+        for lost in ("absmax", "nested_absmax"):
+            parts = {n: v for n, v in state.items() if n.startswith("wte.weight") and n != f"wte.weight/{lost}" and "lora" not in n}
+            bare = self.save("bare.safetensors", **parts)
+            self.refuse(1, [f"'wte.weight/{lost}' belong together"], "trun", "plan.tplan", "--data", DATA, "--init", bare, "--init-partial",
+                        "--steps", 1, "--out", "bare")
+        self.compile(HERE / "dynamo.onnx", *LOSS, *ADAPTER, "--set", 'adapter.base="nf4"', plan="plain.tplan")
+        self.refuse(1, [r"val_190/absmax' \(u8\[18\], the model's is f32\[18\]"], "trun", "plain.tplan", "--data", DATA, "--init", second,
+                    "--steps", 1, "--out", "x")
+        fourth = self.train(self.folder / "plain.tplan", DATA, "--init", init, steps=0, out="fourth")
+        self.refuse(1, [r"val_190/absmax' \(f32\[18\], the model's is u8\[18\]"], "trun", "plan.tplan", "--data", DATA, "--init", fourth,
+                    "--steps", 1, "--out", "x")
+
     def test_other_programs(self):
         """bf16 products, no fusion, a budget, external data, filters: all train on the rounded weights."""
         reference = self.losses(self.adapt("--set", 'adapter.base="nf4"', steps=4))
@@ -269,7 +328,7 @@ class FourBits(EndToEnd):
         convs = HERE / "convs"
         for base in BASES:
             self.compile(convs / "model.onnx", "--set", 'loss.kind="cross_entropy"', "--set", 'loss.target="labels"', "--set",
-                         'adapter.targets=["first", "tall", "words", "head"]', "--set", "adapter.rank=4", "--set", f'adapter.base="{base}"',
+                         'adapter.targets=["first", "tall", "words", "head"]', "--set", "adapter.rank=4", *base_of(base),
                          "--set", "adapter.block=32", plan="convs.tplan")
             run = self.train(self.folder / "convs.tplan", convs / "data.safetensors", steps=0, out=f"convs-{base}")
             self.succeed("trun", "export", run, "-o", "w.safetensors", "--names", "torch")
@@ -287,15 +346,15 @@ class FourBits(EndToEnd):
         narrow = self.save("narrow.safetensors", **{n: v.astype(np.float16) for n, v in weights.items()})
         for base, (rounding, scale) in BASES.items():
             with self.subTest(base):
-                whole = self.adapt("--set", f'adapter.base="{base}"', more=("--init", wide), out=f"{base}-whole")
+                whole = self.adapt(*base_of(base), more=("--init", wide), out=f"{base}-whole")
                 found = self.succeed("trun", "quantize", "plan.tplan", wide, "-o", "q.safetensors").out
                 count = self.report(self.folder / "plan.tplan")["adapters"]["base"]["tensors"]
                 self.assertRegex(found, rf"q.safetensors: {len(weights)} tensors, {count} of them rounded, ")
                 self.assertLess((self.folder / "q.safetensors").stat().st_size, 0.5 * wide.stat().st_size)
                 held = self.read("q.safetensors")
                 codes, scales, _ = rounding(weights["wte.weight"], 64)
-                np.testing.assert_array_equal(held["wte.weight"], codes)
-                np.testing.assert_array_equal(held[f"wte.weight/{scale}"], scales)
+                for key, part in {"wte.weight": codes, **scales_of("wte.weight", scales, scale)}.items():
+                    np.testing.assert_array_equal(held[key], part, key)
                 np.testing.assert_array_equal(held["wpe"], weights["wpe"])
                 again = self.train(self.folder / "plan.tplan", DATA, "--init", "q.safetensors", steps=6, out=f"{base}-again")
                 self.assertEqual(self.losses(again), self.losses(whole))
@@ -339,6 +398,12 @@ class FourBits(EndToEnd):
             self.refuse(1, ["adapter.block needs a base in 4 bits", "\"nf4\" or \"int4\", or leave adapter.block out"], "tcc", *words, *more,
                         "--set", "adapter.block=64")
         self.refuse(1, ["adapter.base", "nf4"], "tcc", *words, "--set", 'adapter.base="nf5"')
+        recipe = self.write("nested.toml", '[adapter]\nbase = "int4"\nnested = true\n')
+        self.refuse(1, [r"nested.toml:3.*adapter.nested: scales of \"int4\" have either sign", "adapter.base to \"nf4\", or leave"], "tcc", *words,
+                    "--recipe", recipe)
+        self.refuse(1, ["adapter.nested needs the scales of a base in 4 bits, and adapter.base is \"int8\"", "adapter.base to \"nf4\", or leave"],
+                    "tcc", *words, "--set", 'adapter.base="int8"', "--set", "adapter.nested=true")
+        self.compile(HERE / "dynamo.onnx", *LOSS, *ADAPTER, "--set", "adapter.nested=false")
         for value in (np.inf, np.nan):
             model = onnx.load(HERE / "dynamo.onnx")
             table = next(i for i in model.graph.initializer if i.name == "wte.weight")

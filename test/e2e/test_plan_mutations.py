@@ -18,7 +18,9 @@ SEED = os.environ.get("TCC_MUTATION_SEED", "1")
 # a recurrent layer, attention; accumulation and clipping, variants, bf16, several ranks; SGD, momentum, Adam, AdamW, Adagrad.
 QUICK = {"mlp-accumulate": ("mlp", ["--set", "train.accumulate=2", "--set", "train.clip_norm=1.0"]),
          "cnn-bn-ranks": ("cnn-bn", ["--set", "parallel.mode=ddp", "--set", "parallel.bucket_bytes=3000"]),
-         "lstm-lm": ("lstm-lm", [])}
+         "lstm-lm": ("lstm-lm", []),
+         "adapters-nested": ("mlp", ["--set", "adapter.targets=[\"*\"]", "--set", "adapter.rank=1", "--set", "adapter.base=\"nf4\"", "--set",
+                                     "adapter.nested=true"])}
 MORE = {"mlp": ("mlp", []),
         "mlp-variants": ("mlp", ["--variants", "3"]),
         "cnn-bn": ("cnn-bn", []),

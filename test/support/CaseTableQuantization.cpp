@@ -103,6 +103,24 @@ void addQuantizationCases(std::vector<Case> &cases) {
          {{0, 255}, {-2, 2}, {-5, 5}},
          "%r",
          /*gradient=*/false});
+  // Nested scales: codes of numbers, of which every 256 have a magnitude.
+  for (const char *lookup : {"", "lookup_"}) {
+    const bool taken = *lookup != 0;
+    const std::string result = taken ? "tensor<2x3x4129xf32>" : "tensor<3x4129xf32>";
+    cases.push_back(
+        {std::string("unpack_") + lookup + "nested",
+         std::string("(%b: tensor<6194xui8>, %s: tensor<388xui8>, %n: tensor<3xf32>, %m: tensor<256xf32>") +
+             (taken ? ", %i: tensor<2x3xi64>" : "") + ") -> " + result,
+         std::string("%r = train.unpack nf4 %b, %s nested %n by %m ") + (taken ? "at %i " : "") +
+             "block = 32 shape = [3, 4129] strides = [4129, 1] : (tensor<6194xui8>, tensor<388xui8>, tensor<3xf32>, "
+             "tensor<256xf32>" +
+             (taken ? ", tensor<2x3xi64>" : "") + ") -> " + result,
+         Types::None,
+         taken ? std::vector<Range>{{0, 255}, {0, 255}, {-2, 2}, {-1, 1}, {-3, 3}}
+               : std::vector<Range>{{0, 255}, {0, 255}, {-2, 2}, {-1, 1}},
+         "%r",
+         /*gradient=*/false});
+  }
   // As files store them: blocks along rows that are padded to whole blocks, along columns, one scale for each row or
   // for all; zero points in codes and in f32.
   struct Grid {

@@ -1,7 +1,7 @@
 //===- ReportBase.cpp - frozen weights that are kept in 8 or 4 bits -------===//
 //
-// Kernels read such a weight in place. A library call reads a widened copy, which a kernel right before it makes in the
-// transient arena: the copy lives from that kernel to the call.
+// Kernels read such a weight in place, and so do products that unpack. Another call of the library reads a widened
+// copy, which a kernel right before it makes in the transient arena: the copy lives from that kernel to the call.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/ReportSections.h"
@@ -77,6 +77,8 @@ nlohmann::ordered_json integerBaseJson(const Report &report) {
       ++tensors;
       bytes += plan::tensorBytes(variable.type()).value_or(0);
       scaleBytes += plan::tensorBytes(scale->type()).value_or(0);
+      if (const plan::Variable *nested = plan::nestedScaleOf(plan, variable))
+        scaleBytes += plan::tensorBytes(nested->type()).value_or(0);
       modelBytes += plan::tensorBytes(plan::valueType(variable)).value_or(0);
       if (variable.has_four_bits())
         four = &variable.four_bits();
@@ -103,6 +105,7 @@ nlohmann::ordered_json integerBaseJson(const Report &report) {
                    : four->code() == plan::FourBits::NF4 ? "nf4"
                                                          : "int4"},
           {"block", four ? nlohmann::ordered_json(four->block()) : nullptr},
+          {"nested", four && four->nested()},
           {"tensors", tensors},
           {"bytes", bytes},
           {"scale_bytes", scaleBytes},
@@ -118,7 +121,8 @@ std::string integerBaseText(const Report &report) {
   const std::string bits =
       base["block"].is_null()
           ? "8 bits"
-          : fmt::format("4 bits ({}, blocks of {})", base["kind"].get<std::string>(), base["block"].get<int64_t>());
+          : fmt::format("4 bits ({}, blocks of {}{})", base["kind"].get<std::string>(), base["block"].get<int64_t>(),
+                        base["nested"].get<bool>() ? ", nested scales" : "");
   std::string text =
       fmt::format("  base in {}: {}, {} and {} of scales in place of {}\n", bits,
                   counted(base["tensors"].get<uint64_t>(), "tensor"), formatBytes(base["bytes"].get<uint64_t>()),

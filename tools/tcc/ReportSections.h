@@ -31,10 +31,10 @@ nlohmann::ordered_json epiloguesJson(const plan::Plan &plan);
 /// The same as text; empty without epilogues.
 std::string epiloguesText(const plan::Plan &plan);
 
-/// Of adapter.base = "int8", "nf4" or "int4" (`kind`, with the `block` of 4 bits): `tensors`, their `bytes` and
-/// `scale_bytes`, `model_bytes` in the model's type; for each program with copies that are widened in memory, `copies`
-/// (`name`, `bytes`, `first`, `last`: instructions) and `most_bytes`, live at once; and the frozen tensors that are
-/// `kept` in the model's type (`name`, `bytes`). Null for other plans.
+/// Of adapter.base = "int8", "nf4" or "int4" (`kind`, with the `block` of 4 bits, and whether scales are `nested`):
+/// `tensors`, their `bytes` and `scale_bytes`, `model_bytes` in the model's type; for each program with copies that are
+/// widened in memory, `copies` (`name`, `bytes`, `first`, `last`: instructions) and `most_bytes`, live at once; and the
+/// frozen tensors that are `kept` in the model's type (`name`, `bytes`). Null for other plans.
 nlohmann::ordered_json integerBaseJson(const Report &report);
 /// The same in words, a line each; empty for other plans.
 std::string integerBaseText(const Report &report);

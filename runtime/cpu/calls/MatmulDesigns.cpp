@@ -2,6 +2,7 @@
 #include "runtime/cpu/calls/MatmulDesigns.h"
 
 #include "runtime/plan/DType.h"
+#include "runtime/plan/DynamicMap.h"
 #include "runtime/plan/FourBits.h"
 
 #include <bit>
@@ -16,6 +17,8 @@ packed::CodeLayout codesOf(const plan::FourBits &layout) {
   const plan::BlockGrid &grid = layout.grid();
   if (!layout.has_grid()) {
     codes.blockBits = std::countr_zero(static_cast<uint64_t>(layout.block()));
+    if (layout.nested())
+      codes.scaleNumbers = plan::dynamicNumbers(plan::DynamicKind::Signed).data();
     return codes;
   }
   using Zeros = packed::CodeGrid::Zeros;

@@ -27,9 +27,11 @@ struct PackedDesign {
   MatmulTiling tiling;
   packed::Elements elements, elementsOfB; ///< B's as stored: elements to be rounded are f32
   bool accumulate;                        ///< C holds the addend
-  std::optional<packed::CodeLayout> codes; ///< B is stored in 4 bits; its scales and zero points are the operands
-                                           ///< behind it
-  bool hasZeros() const { return codes && codes->grid && codes->grid->zeros != packed::CodeGrid::Zeros::None; }
+  std::optional<packed::CodeLayout> codes; ///< B is stored in 4 bits; its scales are the operand behind it
+  /// True if zero points or the numbers of nested scales are one more operand.
+  bool hasRest() const {
+    return codes && (codes->scaleNumbers || (codes->grid && codes->grid->zeros != packed::CodeGrid::Zeros::None));
+  }
   // A worker's slot: panels of A, two panels of B, and sums of a tile that C cannot hold between blocks of K.
   uint64_t offsetB = 0, offsetSums = 0, slotBytes = 0;
 

@@ -59,6 +59,7 @@ struct CodeLayout {
   bool upperFirst;      ///< the first code of a byte is in its upper half
   int64_t kStride, columnStride;
   std::optional<CodeGrid> grid = std::nullopt; ///< scales belong to blocks of the matrix, not of the codes
+  const float *scaleNumbers = nullptr;         ///< that the codes of nested scales stand for; null if scales are f32
 };
 
 /// Columns that are adjacent in memory, and the offset of the first in elements.

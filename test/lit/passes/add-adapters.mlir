@@ -3,6 +3,7 @@
 // RUN: tcc-opt %s --set-recipe="settings=adapter.targets=fc,adapter.rank=2,adapter.alpha=4,adapter.dropout=0.25" --add-adapters --split-input-file | FileCheck %s --check-prefix=DROP
 // RUN: tcc-opt %s --set-recipe="settings=adapter.targets=['fc','table'],adapter.rank=2,adapter.base=int8" --add-adapters --split-input-file | FileCheck %s --check-prefix=INT8
 // RUN: tcc-opt %s --set-recipe="settings=adapter.targets=['fc','table'],adapter.rank=2,adapter.base=nf4,adapter.block=32" --add-adapters --split-input-file | FileCheck %s --check-prefix=NF4
+// RUN: tcc-opt %s --set-recipe="settings=adapter.targets=['fc','table'],adapter.rank=2,adapter.base=nf4,adapter.nested=true" --add-adapters --split-input-file | FileCheck %s --check-prefix=NESTED
 // RUN: tcc-opt %s --set-recipe="settings=adapter.targets=['fc','table'],adapter.rank=2,adapter.base=int4,adapter.block=32" --add-adapters --split-input-file | FileCheck %s --check-prefix=INT4
 // RUN: not tcc-opt %s --set-recipe="settings=adapter.targets=norm,adapter.rank=2" --add-adapters --split-input-file 2>&1 | FileCheck %s --check-prefix=VECTOR
 // RUN: not tcc-opt %s --set-recipe="settings=adapter.targets=fd,adapter.rank=2" --add-adapters --split-input-file 2>&1 | FileCheck %s --check-prefix=NONE
@@ -52,6 +53,13 @@
 // NF4: %[[W:.*]] = train.read @fc.weight : tensor<6xui8>
 // NF4: train.unpack nf4 %[[W]], %{{.*}} block = 32 shape = [4, 3] strides = [3, 1] : (tensor<6xui8>, tensor<1xf32>) -> tensor<4x3xf32>
 // INT4: train.variable @table : tensor<5x3xf32>
+// Nested scales are codes; their mean and magnitudes are one more variable.
+// NESTED: train.variable @fc.weight : tensor<6xui8> {{.*}}train.nested_scale = "fc.weight/nested_absmax", train.scale = "fc.weight/absmax"
+// NESTED: train.variable @"fc.weight/absmax" : tensor<1xui8> {role = "constant"}
+// NESTED: train.variable @"fc.weight/nested_absmax" : tensor<2xf32> {role = "constant"}
+// NESTED: %[[N:.*]] = train.read @"table/nested_absmax" : tensor<2xf32>
+// NESTED: %[[M:.*]] = train.constant dense<{{.*}}> : tensor<256xf32>
+// NESTED: train.unpack nf4 %{{.*}}, %{{.*}} nested %[[N]] by %[[M]] at %arg1 block = 64
 
 // Integers of 8 bits, and a scale for each row of a table and each feature of a product's result. A lookup takes rows of the
 // integers, of the scales and of a table of `rank` columns; other readers read integers times scales.

@@ -94,3 +94,18 @@ func.func @rounded_grid(%x: tensor<1x64x48xbf16> {train.name = "x"}, %q: tensor<
   %y = train.matmul %x, %v {transB = true} : (tensor<1x64x48xbf16>, tensor<1x32x48xbf16>) -> tensor<1x64x32xbf16>
   return %y : tensor<1x64x32xbf16>
 }
+
+// Nested scales are read as they are; the call knows the map.
+// CHECK-LABEL: func.func @nested
+// CHECK-NOT: train.constant
+// CHECK: train.matmul_unpack nf4 %arg0, %arg1, %arg2 nested %arg3 block = 64 strides = [1, 48] {train.call
+// NONE-LABEL: func.func @nested
+// NONE-NOT: train.matmul_unpack
+func.func @nested(%x: tensor<1x64x48xf32> {train.name = "x"}, %q: tensor<768xui8> {train.variable = "w"}, %s: tensor<24xui8> {train.variable = "w/absmax"},
+                  %n: tensor<2xf32> {train.variable = "w/nested_absmax"}) -> (tensor<1x64x32xf32> {train.name = "y"}) attributes {train.entry = "gradients"} {
+  %m = train.constant dense<0.5> : tensor<256xf32>
+  %w = train.unpack nf4 %q, %s nested %n by %m block = 64 shape = [48, 32] strides = [1, 48] : (tensor<768xui8>, tensor<24xui8>, tensor<2xf32>, tensor<256xf32>) -> tensor<48x32xf32>
+  %v = train.reshape %w : tensor<48x32xf32> -> tensor<1x48x32xf32>
+  %y = train.matmul %x, %v : (tensor<1x64x48xf32>, tensor<1x48x32xf32>) -> tensor<1x64x32xf32>
+  return %y : tensor<1x64x32xf32>
+}

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
+#include <numeric>
 #include <random>
 
 using namespace tcc;
@@ -21,8 +22,8 @@ std::vector<int64_t> stridesOf(const FourBits &layout) { return {layout.strides(
 std::span<const std::byte> bytesOf(const std::vector<float> &values) { return std::as_bytes(std::span(values)); }
 
 std::vector<float> widened(const plan::PackedTensor &packed, const FourBits &layout) {
-  const auto wide =
-      plan::widenFourBits(std::as_bytes(std::span(packed.bytes)), bytesOf(packed.scales), layout, plan::F32);
+  const auto wide = plan::widenFourBits(std::as_bytes(std::span(packed.bytes)), packed.scaleBytes(), layout, plan::F32,
+                                        bytesOf(packed.nested.numbers));
   std::vector<float> values;
   for (size_t i = 0; i < wide.size() / 4; ++i)
     values.push_back(static_cast<float>(plan::floatElement(wide.data(), plan::F32, i)));
@@ -63,6 +64,49 @@ TEST(FourBits, Nf4IsThatOfBitsandbytes) {
     packed = plan::roundToFourBits(bytesOf(values), plan::F32, layout);
     EXPECT_EQ(packed->bytes[7], 0x77);
     EXPECT_FALSE(std::signbit(widened(*packed, layout)[7]));
+  }
+}
+
+/// Bytes, codes and numbers of scales, and values are those of bitsandbytes 0.50.2: quantize_4bit of a matrix [90, 100]
+/// in blocks of 32 with compress_statistics, and dequantize_4bit.
+TEST(FourBits, NestedScalesAreThoseOfBitsandbytes) {
+  std::vector<float> values;
+  for (int i = 0; i < 9000; ++i)
+    values.push_back(static_cast<float>(i * 7919 % 2003 - 1001) / 1024 * static_cast<float>(1 + i / 32 % 13));
+  FourBits layout = layoutOf(FourBits::NF4, 32, {90, 100}, {0, 1});
+  layout.set_nested(true);
+  const auto packed = plan::roundToFourBits(bytesOf(values), plan::F32, layout);
+  ASSERT_TRUE(packed);
+  EXPECT_TRUE(packed->scales.empty());
+  EXPECT_EQ(plan::scalesType(layout).dtype(), plan::U8);
+  EXPECT_EQ(plan::nestedType(layout).dims(0), 3);
+  EXPECT_EQ(std::vector<uint8_t>(packed->bytes.begin(), packed->bytes.begin() + 6),
+            (std::vector<uint8_t>{15, 238, 221, 203, 169, 135}));
+  EXPECT_EQ(packed->nested.numbers, (std::vector<float>{0x1.a9e94p+2F, 0x1.8296cp+2F, 0x1.8366cp+2F}));
+  ASSERT_EQ(packed->nested.codes.size(), 282U);
+  EXPECT_EQ(std::vector<uint8_t>(packed->nested.codes.begin(), packed->nested.codes.begin() + 14),
+            (std::vector<uint8_t>{4, 15, 26, 37, 49, 59, 160, 196, 209, 215, 231, 241, 252, 4}));
+  EXPECT_EQ(std::vector<uint8_t>(packed->nested.codes.end() - 8, packed->nested.codes.end()),
+            (std::vector<uint8_t>{15, 27, 38, 50, 59, 162, 195, 60}));
+  EXPECT_EQ(std::accumulate(packed->nested.codes.begin(), packed->nested.codes.end(), 0), 35998);
+  const std::vector<float> scales = plan::widenScales(packed->scaleBytes(), bytesOf(packed->nested.numbers)),
+                           wide = widened(*packed, layout);
+  for (auto [i, scale] : {std::pair<size_t, float>{0, 0x1.fe49fp-1F}, {1, 0x1.ee58ap+0F}, {2, 0x1.6ec626p+1F},
+                          {255, 0x1.126acap+3F}, {256, 0x1.333bbap+3F}, {281, 0x1.701a84p+2F}})
+    EXPECT_EQ(scales[i], scale) << i;
+  for (auto [i, value] : {std::pair<size_t, float>{0, -0x1.fe49fp-1F}, {1, 0x1.fe49fp-1F}, {31, 0x1.487bc8p-3F},
+                          {32, 0.0F}, {4000, -0x1.be5ec2p+1F}, {8999, -0x1.701a84p+2F}})
+    EXPECT_EQ(wide[i], value) << i;
+  // Equal scales have no magnitude, and keep their value.
+  const auto equal = plan::nestScales(std::vector<float>{0.25F, 0.25F});
+  EXPECT_EQ(equal.numbers, (std::vector<float>{0.25F, 0}));
+  EXPECT_EQ(plan::widenScales(std::as_bytes(std::span(equal.codes)), bytesOf(equal.numbers)),
+            (std::vector<float>{0.25F, 0.25F}));
+  for (auto change :
+       {+[](FourBits &bad) { bad.set_code(FourBits::INT4); }, +[](FourBits &bad) { bad.mutable_grid(); }}) {
+    FourBits bad = layout;
+    change(bad);
+    EXPECT_FALSE(plan::isWellFormed(bad)) << bad.ShortDebugString();
   }
 }
 

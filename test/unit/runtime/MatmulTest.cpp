@@ -156,12 +156,14 @@ TEST(Matmul, FourBitsHaveTheBitsOfTheWidenedMatrix) {
       const auto code = form & 4 ? plan::FourBits::NF4 : plan::FourBits::INT4;
       const int64_t dims[] = {k, n};
       const bool inRow[] = {alongK, !alongK};
-      const plan::FourBits layout = plan::fourBitsOf(code, form & 8 ? 64 : 32, dims, inRow);
+      plan::FourBits layout = plan::fourBitsOf(code, form & 8 ? 64 : 32, dims, inRow);
+      layout.set_nested(code == plan::FourBits::NF4 && form & 8);
       Floats a = randomFloats(static_cast<size_t>(m * k), 1), b = randomFloats(static_cast<size_t>(k * n), 2);
       const auto packed = plan::roundToFourBits(std::as_bytes(std::span(b.get(), b.size())), plan::F32, layout);
       ASSERT_TRUE(packed);
-      const auto wide = plan::widenFourBits(std::as_bytes(std::span(packed->bytes)),
-                                            std::as_bytes(std::span(packed->scales)), layout, plan::F32);
+      std::vector<float> numbers = packed->nested.numbers;
+      const auto wide = plan::widenFourBits(std::as_bytes(std::span(packed->bytes)), packed->scaleBytes(), layout,
+                                            plan::F32, std::as_bytes(std::span(numbers)));
       std::memcpy(b.get(), wide.data(), wide.size());
       if (narrow)
         narrowInPlace(a);
@@ -185,12 +187,14 @@ TEST(Matmul, FourBitsHaveTheBitsOfTheWidenedMatrix) {
         runtime::WorkerScope scope;
         runtime::ThreadPool pool(1);
         std::vector<uint8_t> bytes = packed->bytes;
-        std::vector<float> scales = packed->scales;
+        std::vector<std::byte> scales(packed->scaleBytes().begin(), packed->scaleBytes().end());
         std::vector<void *> pointers = {a.get()};
         if (unpacks)
           pointers.insert(pointers.end(), {bytes.data(), scales.data()});
         else
           pointers.push_back(b.get());
+        if (unpacks && layout.nested())
+          pointers.push_back(numbers.data());
         pointers.insert(pointers.end(), {c.get(), partial.get()});
         EXPECT_TRUE(runtime::runCall(**made, pool, pointers.data(), reinterpret_cast<char *>(scratch.get())));
         EXPECT_TRUE(scratch.intact() && c.intact());

@@ -232,7 +232,7 @@ std::string depthwiseLines(const Level &level, unsigned seed) {
 }
 
 /// A panel of a matrix in 4 bits, which must be the panel of the widened matrix: codes along K or along columns, rows
-/// of odd lengths, blocks that end inside a run.
+/// of odd lengths, blocks that end inside a run, nested scales.
 std::string unpackedColumns(const Level &level, std::mt19937 &random, Elements elements) {
   const int64_t k = draw(random, 1, 90), n = draw(random, 1, 120), columns = draw(random, 1, std::min<int64_t>(n, 48)),
                 column = draw(random, 0, n - columns), first = draw(random, 0, k - 1), left = k - first,
@@ -241,7 +241,8 @@ std::string unpackedColumns(const Level &level, std::mt19937 &random, Elements e
   const bool alongK = draw(random, 0, 1) != 0;
   const int64_t dims[] = {k, n};
   const bool inRow[] = {alongK, !alongK};
-  const auto layout = tcc::plan::fourBitsOf(code, int64_t(32) << draw(random, 0, 3), dims, inRow);
+  auto layout = tcc::plan::fourBitsOf(code, int64_t(32) << draw(random, 0, 3), dims, inRow);
+  layout.set_nested(code == tcc::plan::FourBits::NF4 && draw(random, 0, 1));
   const auto bytes = static_cast<size_t>(tcc::plan::bytesType(layout).dims(0));
   std::vector<uint8_t> codes(bytes);
   for (uint8_t &byte : codes)
@@ -249,12 +250,15 @@ std::string unpackedColumns(const Level &level, std::mt19937 &random, Elements e
   std::vector<float> scales(static_cast<size_t>(tcc::plan::scalesType(layout).dims(0)));
   for (float &scale : scales)
     scale = std::uniform_real_distribution<float>(-2, 2)(random);
+  const auto nested = layout.nested() ? tcc::plan::nestScales(scales) : tcc::plan::NestedScales();
+  const auto held = layout.nested() ? std::as_bytes(std::span(nested.codes)) : std::as_bytes(std::span(scales));
   const int64_t panel = (columns + 15) / 16 * 16 * words;
   Memory unpacked(random, panel), packed(random, panel);
-  level.unpack.unpackColumns(unpacked.asWords(), {codes.data(), scales.data(), nullptr, codesOf(layout), first, column},
+  level.unpack.unpackColumns(unpacked.asWords(),
+                             {codes.data(), held.data(), nested.numbers.data(), codesOf(layout), first, column},
                              elements, columns, left);
-  const auto wide = tcc::plan::widenFourBits(std::as_bytes(std::span(codes)), std::as_bytes(std::span(scales)), layout,
-                                             tcc::plan::F32);
+  const auto wide = tcc::plan::widenFourBits(std::as_bytes(std::span(codes)), held, layout, tcc::plan::F32,
+                                             std::as_bytes(std::span(nested.numbers)));
   level.packed.packColumns(packed.asWords(),
                            {reinterpret_cast<const char *>(wide.data()) + (first * n + column) * 4, n, false, elements},
                            columns, left);

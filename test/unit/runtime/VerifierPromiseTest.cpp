@@ -193,6 +193,36 @@ TEST(VerifierPromise, FourBits) {
   refused([&](plan::Plan &plan) { packed(plan).mutable_four_bits()->set_code(plan::FourBits::NONE); },
           {"'w'", "is no scale"});
   refused([&](plan::Plan &plan) { packed(plan).mutable_type()->set_dtype(plan::I8); }, {"'w'", "i8[256] of role"});
+  // Nested scales are codes, and their numbers are another variable.
+  auto nested = [&](plan::Plan &plan) -> plan::Variable & {
+    plan::Variable &w = packed(plan), &numbers = *plan.add_variables();
+    w.mutable_four_bits()->set_nested(true);
+    w.set_nested_scale("numbers");
+    *plan.mutable_variables(1)->mutable_type() = plan::scalesType(w.four_bits());
+    numbers.set_name("numbers");
+    numbers.set_role(plan::CONSTANT);
+    *numbers.mutable_type() = plan::nestedType(w.four_bits());
+    return w;
+  };
+  auto numbers = [](plan::Plan &plan) -> plan::Variable & {
+    return *plan.mutable_variables(plan.variables_size() - 1);
+  };
+  plan::Plan sound = makeTestPlan();
+  nested(sound);
+  for (const std::string &problem : plan::verifyPlan(sound))
+    EXPECT_EQ(problem.find("scale"), problem.npos) << problem;
+  refused([&](plan::Plan &plan) { nested(plan).clear_nested_scale(); }, {"'w'", "'', which its nested scales need"});
+  refused([&](plan::Plan &plan) { nested(plan).set_nested_scale("b"); }, {"'w'", "u8[8] does not hold the numbers"});
+  refused([&](plan::Plan &plan) { nested(plan).mutable_four_bits()->clear_nested(); },
+          {"'w'", "belongs to nested scales, which it does not have"});
+  refused([&](plan::Plan &plan) { nested(plan).mutable_four_bits()->set_code(plan::FourBits::INT4); },
+          {"'w'", "f32[2] does not hold the numbers"});
+  refused([&](plan::Plan &plan) { nested(plan), numbers(plan).set_role(plan::FROZEN); },
+          {"'w'", "f32[2] does not hold the numbers"});
+  refused([&](plan::Plan &plan) { nested(plan), numbers(plan).mutable_type()->set_dims(0, 1); },
+          {"'w'", "f32[1] does not hold the numbers"});
+  refused([&](plan::Plan &plan) { nested(plan), plan.mutable_variables(1)->mutable_type()->set_dtype(plan::F32); },
+          {"'w'", "f32[8] is no scale of u8[256]"});
 }
 
 TEST(VerifierPromise, ProductsWithFourBits) {
@@ -211,6 +241,16 @@ TEST(VerifierPromise, ProductsWithFourBits) {
   refused([&](plan::Plan &plan) { product(plan, 32, 16); }, {"a matrix in 4 bits that is not [k, n]"});
   refused([&](plan::Plan &plan) { product(plan, 16, 32).mutable_four_bits()->set_block(48); }, {"a matrix in 4 bits"});
   refused([&](plan::Plan &plan) { product(plan, 16, 32).set_accumulate(true); }, {"does more than multiply"});
+  // The numbers of nested scales are one more operand, which INT4 does not have.
+  refused([&](plan::Plan &plan) { product(plan, 16, 32).mutable_four_bits()->set_nested(true); },
+          {"a matrix in 4 bits"});
+  refused(
+      [&](plan::Plan &plan) {
+        plan::FourBits &layout = *product(plan, 16, 32).mutable_four_bits();
+        layout.set_code(plan::FourBits::NF4);
+        layout.set_nested(true);
+      },
+      {"matmul", "takes 5 operands"});
   // Zero points are one more operand; blocks without elements are no grid.
   auto grid = [&](plan::Plan &plan, plan::BlockGrid::Zeros zeros) -> plan::BlockGrid & {
     plan::FourBits &layout = *product(plan, 16, 32).mutable_four_bits();
