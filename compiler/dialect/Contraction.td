@@ -65,14 +65,15 @@ def Train_MatMulEpilogueOp : Train_Op<"matmul_epilogue", [Pure, Train_NotDiffere
 }
 def Train_MatMulUnpackOp : Train_Op<"matmul_unpack", [Pure, AttrSizedOperandSegments, Train_NotDifferentiable,
                                                       DeclareOpInterfaceMethods<Train_Cost>, DeclareOpInterfaceMethods<Train_LibraryCall>]> {
-  let summary = "product of [1, M, K] and a matrix that is stored in 4 bits";
+  let summary = "product of [1, M, K] and a matrix that is stored in 4 or 8 bits";
   let description = [{
     `transA`: lhs is [1, K, M]. Element (k, n) of the matrix has the code number k·strides[0] + n·strides[1]; its value is
-    that of train.unpack, whose `blocks` and strides are along k and n here, rounded to bf16 if lhs is bf16. select-kernels
+    that of train.unpack, whose `blocks` and strides are along k and n here, rounded to bf16 if lhs is bf16; of `int8` the
+    codes are numbers, and bytes and scales have any shape. select-kernels
     creates it if the target has a call that unpacks as it copies the matrix into panels; the result has the bits of the
     product with the unpacked matrix.
   }];
-  let arguments = !con((ins StaticShapeTensorOf<[F32, BF16]>:$lhs, StaticShapeTensorOf<[UI8]>:$bytes,
+  let arguments = !con((ins StaticShapeTensorOf<[F32, BF16]>:$lhs, StaticShapeTensorOf<[UI8, I8]>:$bytes,
                             StaticShapeTensorOf<[UI8, F32]>:$scales, Optional<StaticShapeTensorOf<[UI8, F32]>>:$zeros,
                             Optional<StaticShapeTensorOf<[F32]>>:$nested, Train_FourBitCode:$code, I64Attr:$block,
                             DenseI64ArrayAttr:$strides, DefaultValuedAttr<BoolAttr, "false">:$transA), Train_BlockGrid);

@@ -38,14 +38,15 @@ template <typename Op> plan::FourBits layoutOf(Op op, llvm::ArrayRef<int64_t> sh
   return layout;
 }
 
-/// True if the tensors of an op have as many bytes, scales and zero points as its layout; with a grid a file's may
+/// True if the tensors of an op have as many bytes, scales and zero points as its layout; those of a file's grid may
 /// have more.
 template <typename Op> bool fits(const plan::FourBits &layout, Op op) {
   auto holds = [&](mlir::Value value, const plan::TensorType &type) {
     auto tensor = mlir::cast<mlir::RankedTensorType>(value.getType());
+    const bool bytes = layout.code() == plan::FourBits::INT8;
     const int64_t count = tensor.getNumElements(), needed = type.dims(0);
-    return toPlan(tensor.getElementType()) == type.dtype() && tensor.getRank() == 1 &&
-           (layout.has_grid() ? count >= needed : count == needed);
+    return toPlan(tensor.getElementType()) == type.dtype() && (bytes || tensor.getRank() == 1) &&
+           (layout.has_grid() && !bytes ? count >= needed : count == needed);
   };
   return plan::isWellFormed(layout) && holds(op.getBytes(), plan::bytesType(layout)) &&
          holds(op.getScales(), plan::scalesType(layout)) &&

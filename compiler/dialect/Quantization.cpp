@@ -100,7 +100,7 @@ llvm::SmallVector<Value> ObservedRangeOp::buildInference(OpBuilder &) { return {
 // unpack
 //===----------------------------------------------------------------------===//
 LogicalResult UnpackOp::verify() {
-  if (!fits(layoutOf(*this, getShape()), *this))
+  if (getCode() == FourBitCode::int8 || !fits(layoutOf(*this, getShape()), *this))
     return emitOpError("reads another number of bytes, scales or zero points than its layout has");
   if (bool(getNested()) != bool(getMap()) || (getMap() && shapeOf(getMap()) != llvm::ArrayRef<int64_t>{256}))
     return emitOpError("needs the 256 numbers of its nested scales");

@@ -1,8 +1,8 @@
 //===- SelectKernels.cpp - calls of the target ----------------------------===//
 //
 // Each op that the target has a call for gets the call's descriptor; no later pass changes that choice. A product whose
-// right matrix is stored in 4 bits reads the codes where the target has a call that unpacks them: then no kernel widens
-// the matrix in memory.
+// right matrix is stored in 4 or 8 bits reads the codes where the target has a call that unpacks them: then no kernel
+// widens the matrix in memory.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/Target.h"
@@ -57,7 +57,7 @@ void readInPlace(func::FuncOp function, const target::Target &target) {
 struct CodesAlong {
   int64_t stride = 0, block = 1, scale = 0, zero = 0;
 };
-/// A matrix in 4 bits behind views, and behind a cast to bf16.
+/// A matrix in 4 or 8 bits behind views, and behind a cast to bf16.
 struct Codes {
   Value bytes, scales, zeros, nested;
   FourBitCode code;
@@ -76,9 +76,29 @@ Codes codesOf(UnpackOp unpack) {
   return codes;
 }
 
+/// i8 elements times a scale for each index of some dims.
+std::optional<Codes> codesOf(MulOp product) {
+  auto steps = product.getLhs().getDefiningOp<CastOp>();
+  auto factors = product.getRhs().getDefiningOp<BroadcastOp>();
+  if (!steps || !factors || !elementTypeOf(steps.getInput()).isSignlessInteger(8) ||
+      !elementTypeOf(product.getResult()).isF32())
+    return std::nullopt;
+  llvm::ArrayRef<int64_t> shape = shapeOf(steps.getInput()), scales = shapeOf(factors.getInput());
+  if (shape.size() != scales.size())
+    return std::nullopt;
+  Codes codes{steps.getInput(), factors.getInput(), Value(), Value(), FourBitCode::int8};
+  codes.dims.resize(shape.size());
+  int64_t stride = 1, scale = 1;
+  for (size_t d = shape.size(); d-- > 0; stride *= shape[d], scale *= scales[d])
+    codes.dims[d] = {stride, scales[d] == 1 ? shape[d] : 1, scales[d] == 1 ? 0 : scale, 0};
+  return codes;
+}
+
 std::optional<Codes> codesOf(Value value) {
   if (auto unpack = value.getDefiningOp<UnpackOp>(); unpack && !unpack.getIndices())
     return codesOf(unpack);
+  if (auto product = value.getDefiningOp<MulOp>())
+    return codesOf(product);
   // The call rounds as the cast does; the product's other factor is bf16, too.
   if (auto cast = value.getDefiningOp<CastOp>())
     return elementTypeOf(value).isBF16() && elementTypeOf(cast.getInput()).isF32() ? codesOf(cast.getInput())

@@ -3,7 +3,7 @@
 // A tile processes K in blocks. Rows of A that run along K are read in place, others are packed into panels that stay
 // in the core's second-level cache. A panel of B is multiplied with all rows (PackedProduct.cpp) while the next one is
 // packed, or only prefetched if its words have to be shuffled. Sums of several blocks of K are accumulated in C; or, if
-// C is narrow or holds the addend, in scratch, and then rounded or added once. A B in 4 bits is unpacked into its
+// C is narrow or holds the addend, in scratch, and then rounded or added once. A B in 4 or 8 bits is unpacked into its
 // panels (UnpackedColumns.cpp), which nothing hides.
 //
 //===----------------------------------------------------------------------===//
@@ -80,7 +80,7 @@ private:
 
   struct Tile {
     const char *a, *b;         ///< the operands of one product
-    const void *scales, *rest; ///< of B, if it is stored in 4 bits (CodeSource)
+    const void *scales, *rest; ///< of B, if it is stored in 4 or 8 bits (CodeSource)
     char *c;                   ///< the tile's first element
     int64_t sizeC;
     int64_t i0, j0, rows, columns, kBegin, kEnd;

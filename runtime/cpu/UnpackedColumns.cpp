@@ -1,4 +1,4 @@
-//===- UnpackedColumns.cpp - panels of a matrix in 4 bits -----------------===//
+//===- UnpackedColumns.cpp - panels of a matrix in 4 or 8 bits ------------===//
 //
 // A run of codes along a row of the stored matrix is unpacked a register at a time: the numbers that codes stand for
 // are a table in registers. Pairs of bf16 along a row look up a table of the block's sixteen values, rounded already;
@@ -127,6 +127,33 @@ template <bool alongK> struct RunsOfGrid {
   }
 };
 
+/// Values of a matrix in 8 bits, whose elements are adjacent along K or along the columns. Each index along a dimension
+/// has its own scale, or all share one.
+template <bool alongK> struct RunsOfBytes {
+  const CodeSource &source;
+  const CodeGrid &grid;
+
+  /// As RunsOfBlocks::run.
+  TCC_INLINE Words run(int64_t k, int64_t column, int64_t count) const {
+    const auto *bytes = reinterpret_cast<const int8_t *>(source.bytes) + k * source.layout.kStride +
+                        column * source.layout.columnStride;
+    const float *scales =
+        static_cast<const float *>(source.scales) + k * grid.kScale + column * grid.columnScale;
+    const int64_t apart = alongK ? grid.kScale : grid.columnScale;
+    if (count >= kLanes && apart <= 1)
+      return asWords(widenBytes(bytes) * (apart == 0 ? all(*scales) : asFloats(load(scales))));
+    alignas(64) float few[kLanes] = {};
+    for (int64_t i = 0; i < std::min(count, kLanes); ++i)
+      few[i] = static_cast<float>(bytes[i]) * scales[i * apart];
+    return load(few);
+  }
+
+  /// As RunsOfBlocks::pairs.
+  template <Elements E> TCC_INLINE Words pairs(int64_t k, int64_t column, int64_t count) const {
+    return pairsAlong<E>(run(k, column, count), run(k + kLanes, column, count - kLanes));
+  }
+};
+
 /// The words of `lanes` adjacent columns; `left` elements of K are left.
 template <Elements E, typename Runs>
 TCC_INLINE Words unpackAcross(const Runs &runs, int64_t k, int64_t column, int64_t lanes, int64_t left) {
@@ -178,7 +205,11 @@ template <Elements E> void unpackColumnsAs(uint32_t *to, const CodeSource &sourc
   if (!layout.grid)
     return unpackRuns<E>(to, source, RunsOfBlocks<false>{source}, columns, k);
   const CodeGrid grid = *layout.grid;
-  if (layout.columnStride == 1)
+  if (!layout.numbers && layout.columnStride == 1)
+    unpackRuns<E>(to, source, RunsOfBytes<false>{source, grid}, columns, k);
+  else if (!layout.numbers)
+    unpackRuns<E>(to, source, RunsOfBytes<true>{source, grid}, columns, k);
+  else if (layout.columnStride == 1)
     unpackRuns<E>(to, source, RunsOfGrid<false>{source, grid}, columns, k);
   else
     unpackRuns<E>(to, source, RunsOfGrid<true>{source, grid}, columns, k);

@@ -1,7 +1,7 @@
-//===- UnpackedColumns.h - panels of a matrix in 4 bits ---------*- C++ -*-===//
+//===- UnpackedColumns.h - panels of a matrix in 4 or 8 bits ----*- C++ -*-===//
 //
-// PackedMatmul.cpp copies columns of B into panels anyway; where B is stored in 4 bits (runtime/plan/FourBits.h), the
-// copy multiplies each code's number, less its block's zero point if there is one, by its block's scale and, for
+// PackedMatmul.cpp copies columns of B into panels anyway; where B is stored in 4 or 8 bits (runtime/plan/FourBits.h),
+// the copy multiplies each code's number, less its block's zero point if there is one, by its block's scale and, for
 // products in bf16, rounds it, so that no widened matrix is in memory. Nested scales are widened one by one, too. The
 // words are those of the widened matrix, bit for bit, at every machine level.
 //
@@ -15,7 +15,7 @@
 
 namespace tcc::runtime::packed {
 
-/// A part of a matrix in 4 bits that begins at index k of K and a column; one of the layout's strides is 1.
+/// A part of a matrix in 4 or 8 bits that begins at index k of K and a column; one of the layout's strides is 1.
 struct CodeSource {
   const uint8_t *bytes;
   const void *scales; ///< f32, or codes if they are nested

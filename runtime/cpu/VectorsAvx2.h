@@ -95,6 +95,11 @@ TCC_INLINE Words unpackCodes(const uint8_t *codes, bool upperFirst, const float 
   return asWords(_mm256_mul_ps(found, _mm256_set1_ps(scale)));
 }
 
+/// kLanes signed bytes as f32.
+TCC_INLINE Floats widenBytes(const int8_t *bytes) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(bytes))));
+}
+
 TCC_INLINE Factors asFactors(Words words) { return asFloats(words); }
 
 /// A word in all lanes.

@@ -82,6 +82,11 @@ TCC_INLINE Words unpackCodes(const uint8_t *codes, bool upperFirst, const float 
   return asWords(_mm512_mul_ps(found, _mm512_set1_ps(scale)));
 }
 
+/// kLanes signed bytes as f32.
+TCC_INLINE Floats widenBytes(const int8_t *bytes) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(bytes))));
+}
+
 TCC_INLINE Factors asFactors(Words words) { return words; }
 
 /// A word in all lanes.

@@ -77,6 +77,12 @@ TCC_INLINE Words unpackCodes(const uint8_t *codes, bool upperFirst, const float 
   return asWords(found * Floats{scale, scale, scale, scale});
 }
 
+/// kLanes signed bytes as f32.
+TCC_INLINE Floats widenBytes(const int8_t *bytes) {
+  return Floats{static_cast<float>(bytes[0]), static_cast<float>(bytes[1]), static_cast<float>(bytes[2]),
+                static_cast<float>(bytes[3])};
+}
+
 TCC_INLINE Factors asFactors(Words words) { return asFloats(words); }
 
 /// A word in all lanes.

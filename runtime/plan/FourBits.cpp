@@ -115,8 +115,12 @@ bool isWellFormed(const FourBits &layout) {
   if (!layout.has_grid())
     return (layout.code() == FourBits::NF4 || layout.code() == FourBits::INT4) && isBlockOfFourBits(layout.block());
   const BlockGrid &grid = layout.grid();
-  if (!integers || layout.block() != 0 || !gridCount(layout, grid.scale_strides()))
+  const bool bytes = layout.code() == FourBits::INT8;
+  if (!(integers || bytes) || layout.block() != 0 || !gridCount(layout, grid.scale_strides()))
     return false;
+  for (int d = 0; bytes && d < layout.dims_size(); ++d)
+    if ((grid.blocks(d) > 1 && grid.blocks(d) < layout.dims(d)) || grid.zeros() != BlockGrid::NONE)
+      return false;
   switch (grid.zeros()) {
   case BlockGrid::NONE:
     return grid.zero_strides_size() == 0;
@@ -139,7 +143,10 @@ uint64_t zeroCount(const FourBits &layout) {
   return layout.grid().zeros() == BlockGrid::NONE ? 0 : gridCount(layout, layout.grid().zero_strides()).value_or(0);
 }
 
-TensorType bytesType(const FourBits &layout) { return flatType(U8, (codeCount(layout).value_or(0) + 1) / 2); }
+TensorType bytesType(const FourBits &layout) {
+  const uint64_t count = codeCount(layout).value_or(0);
+  return layout.code() == FourBits::INT8 ? flatType(I8, count) : flatType(U8, (count + 1) / 2);
+}
 TensorType scalesType(const FourBits &layout) { return flatType(layout.nested() ? U8 : F32, scaleCount(layout)); }
 TensorType nestedType(const FourBits &layout) { return flatType(F32, 1 + dynamicBlocks(scaleCount(layout))); }
 TensorType zerosType(const FourBits &layout) {
@@ -312,6 +319,8 @@ std::vector<std::byte> widenFourBits(std::span<const std::byte> bytes, std::span
   }
   const std::array<float, 16> &numbers = numbersOf(layout.code());
   auto numberAt = [&](std::span<const std::byte> codes, uint64_t at) {
+    if (layout.code() == FourBits::INT8)
+      return static_cast<float>(static_cast<int8_t>(codes[at]));
     return numbers[static_cast<unsigned>(codes[at / 2]) >> bitOfCode(layout.code(), at) & 15U];
   };
   auto floatAt = [](std::span<const std::byte> from, uint64_t at) {

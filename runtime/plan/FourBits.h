@@ -18,7 +18,7 @@
 //
 // Tensors that the model's file stores in 4 bits (MatMulNBits, GatherBlockQuantized, DequantizeLinear) keep its bytes:
 // their scales, and zero points if they have any, belong to blocks of a grid (BlockGrid), and their codes are INT4,
-// UINT4 (counted from 0) or SINT4 (two's complement).
+// UINT4 (counted from 0) or SINT4 (two's complement). A product reads a matrix in 8 bits (Int8.h) as a grid of INT8.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_FOURBITS_H
@@ -63,7 +63,7 @@ inline constexpr std::array<float, 15> kNf4Thresholds = {
 /// The number that code `code` of INT4 stands for.
 constexpr float int4Number(unsigned code) { return static_cast<float>(static_cast<int>(code) - 8); }
 
-/// The numbers of a code, by its 16 values; those of UINT4 for a code that is none.
+/// The numbers of a code in 4 bits, by its 16 values; those of UINT4 for a code that is none.
 const std::array<float, 16> &numbersOf(FourBits::Code code);
 
 /// The bit of a byte at which code number `index` begins.
@@ -86,7 +86,7 @@ std::optional<uint64_t> codeCount(const FourBits &layout);
 uint64_t scaleCount(const FourBits &layout);
 uint64_t zeroCount(const FourBits &layout);
 
-/// The types of the bytes, of the scales (U8 if nested) and of the zero points (U8 if they are codes).
+/// The types of the bytes (I8 for INT8), of the scales (U8 if nested) and of the zero points (U8 if they are codes).
 TensorType bytesType(const FourBits &layout);
 TensorType scalesType(const FourBits &layout);
 TensorType zerosType(const FourBits &layout);

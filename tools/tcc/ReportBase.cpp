@@ -25,7 +25,7 @@ struct WidenedCopy {
 };
 
 /// Transient buffers with a weight's element count, written by a kernel that reads integers and scales alone: a lookup
-/// also reads indices, and a product that unpacks 4 bits is no kernel.
+/// also reads indices, and a product that unpacks integers is no kernel.
 std::vector<WidenedCopy> widenedCopies(const plan::Plan &plan, const plan::Entry &program) {
   std::vector<WidenedCopy> copies;
   for (const plan::Instruction &instruction : program.instructions()) {

@@ -12,8 +12,9 @@ namespace tcc::runtime {
 using tiling::ceilDiv, tiling::roundUp;
 
 packed::CodeLayout codesOf(const plan::FourBits &layout) {
-  packed::CodeLayout codes{plan::numbersOf(layout.code()).data(), 0, plan::bitOfCode(layout.code(), 0) != 0,
-                           layout.strides(0), layout.strides(1)};
+  const bool bytes = layout.code() == plan::FourBits::INT8;
+  packed::CodeLayout codes{bytes ? nullptr : plan::numbersOf(layout.code()).data(), 0,
+                           plan::bitOfCode(layout.code(), 0) != 0, layout.strides(0), layout.strides(1)};
   const plan::BlockGrid &grid = layout.grid();
   if (!layout.has_grid()) {
     codes.blockBits = std::countr_zero(static_cast<uint64_t>(layout.block()));
@@ -32,6 +33,11 @@ packed::CodeLayout codesOf(const plan::FourBits &layout) {
                 grid.zeros() == plan::BlockGrid::CODES ? Zeros::Codes
                 : zeros                                ? Zeros::Numbers
                                                        : Zeros::None};
+  // A block of bytes is one index or all of them.
+  if (bytes && codes.grid->kBlock > 1)
+    codes.grid->kScale = 0;
+  if (bytes && codes.grid->columnBlock > 1)
+    codes.grid->columnScale = 0;
   return codes;
 }
 
@@ -88,7 +94,7 @@ Status checkImplementation(const Call &call, const MatmulShape &s, const MatmulT
     if (call.implementation() != Call::PANELS || s.batch != 1 || call.accumulate() || call.rounds_b() ||
         !plan::isWellFormed(b) || b.dims_size() != 2 || b.dims(0) != s.k || b.dims(1) != s.n ||
         (b.strides(0) != 1 && b.strides(1) != 1))
-      return error("no matmul call reads a matrix in 4 bits of this layout");
+      return error("no matmul call reads a matrix in 4 or 8 bits of this layout");
   }
   bool whole = t.tileM == s.m && t.blockK == s.k;
   switch (call.implementation()) {

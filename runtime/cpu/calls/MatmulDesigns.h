@@ -16,7 +16,7 @@
 
 namespace tcc::runtime {
 
-/// The layout of a B in 4 bits (MatmulCall.four_bits).
+/// The layout of a B in 4 or 8 bits (MatmulCall.four_bits).
 packed::CodeLayout codesOf(const plan::FourBits &layout);
 
 /// A product on packed panels (PackedMatmul.cpp).
@@ -27,7 +27,7 @@ struct PackedDesign {
   MatmulTiling tiling;
   packed::Elements elements, elementsOfB; ///< B's as stored: elements to be rounded are f32
   bool accumulate;                        ///< C holds the addend
-  std::optional<packed::CodeLayout> codes; ///< B is stored in 4 bits; its scales are the operand behind it
+  std::optional<packed::CodeLayout> codes; ///< B is stored in 4 or 8 bits; its scales are the operand behind it
   /// True if zero points or the numbers of nested scales are one more operand.
   bool hasRest() const {
     return codes && (codes->scaleNumbers || (codes->grid && codes->grid->zeros != packed::CodeGrid::Zeros::None));

@@ -51,10 +51,10 @@ struct CodeGrid {
   Zeros zeros;
 };
 
-/// A matrix that is stored in 4 bits (runtime/plan/FourBits.h): the distances of its codes along K and from one column
-/// to the next, of which one is 1.
+/// A matrix that is stored in 4 or 8 bits (runtime/plan/FourBits.h): the distances of its codes along K and from one
+/// column to the next, of which one is 1.
 struct CodeLayout {
-  const float *numbers; ///< that the 16 codes stand for
+  const float *numbers; ///< that the 16 codes stand for; null for bytes that are numbers themselves
   int blockBits;        ///< without a grid: 2^blockBits codes share a scale
   bool upperFirst;      ///< the first code of a byte is in its upper half
   int64_t kStride, columnStride;

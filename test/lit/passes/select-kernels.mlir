@@ -109,3 +109,28 @@ func.func @nested(%x: tensor<1x64x48xf32> {train.name = "x"}, %q: tensor<768xui8
   %y = train.matmul %x, %v : (tensor<1x64x48xf32>, tensor<1x48x32xf32>) -> tensor<1x64x32xf32>
   return %y : tensor<1x64x32xf32>
 }
+
+// A matrix of bytes times scales is read so, too: with a scale for each column, or for each index of K, and rounded to bf16. A
+// scale for each element is none.
+// CHECK-LABEL: func.func @bytes
+// CHECK: train.matmul_unpack int8 %arg0, %arg1, %arg2 block = 0 strides = [32, 1] {blocks = array<i64: 48, 1>, scaleStrides = array<i64: 0, 1>, {{.*}} -> tensor<1x64x32xf32>
+// CHECK: train.matmul_unpack int8 %arg3, %arg1, %arg2 block = 0 strides = [1, 32] {blocks = array<i64: 1, 48>, scaleStrides = array<i64: 1, 0>, {{.*}} -> tensor<1x64x48xbf16>
+// CHECK: train.mul
+// CHECK: train.matmul %arg0
+// NONE-LABEL: func.func @bytes
+// NONE-NOT: train.matmul_unpack
+func.func @bytes(%x: tensor<1x64x48xf32> {train.name = "x"}, %q: tensor<48x32xi8> {train.variable = "w"}, %s: tensor<1x32xf32> {train.variable = "w/scale"},
+                 %g: tensor<1x64x32xbf16> {train.name = "g"}, %t: tensor<48x32xf32> {train.variable = "t"})
+    -> (tensor<1x64x32xf32> {train.name = "y"}, tensor<1x64x48xbf16> {train.name = "d"}, tensor<1x64x32xf32> {train.name = "z"}) attributes {train.entry = "gradients"} {
+  %c = train.cast %q : tensor<48x32xi8> -> tensor<48x32xf32>
+  %b = train.broadcast %s : tensor<1x32xf32> -> tensor<48x32xf32>
+  %w = train.mul %c, %b : tensor<48x32xf32>
+  %v = train.reshape %w : tensor<48x32xf32> -> tensor<1x48x32xf32>
+  %y = train.matmul %x, %v : (tensor<1x64x48xf32>, tensor<1x48x32xf32>) -> tensor<1x64x32xf32>
+  %n = train.cast %v : tensor<1x48x32xf32> -> tensor<1x48x32xbf16>
+  %d = train.matmul %g, %n {transB = true} : (tensor<1x64x32xbf16>, tensor<1x48x32xbf16>) -> tensor<1x64x48xbf16>
+  %e = train.mul %c, %t : tensor<48x32xf32>
+  %f = train.reshape %e : tensor<48x32xf32> -> tensor<1x48x32xf32>
+  %z = train.matmul %x, %f : (tensor<1x64x48xf32>, tensor<1x48x32xf32>) -> tensor<1x64x32xf32>
+  return %y, %d, %z : tensor<1x64x32xf32>, tensor<1x64x48xbf16>, tensor<1x64x32xf32>
+}

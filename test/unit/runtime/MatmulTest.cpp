@@ -278,6 +278,7 @@ TEST(Matmul, FourBitsOfAnotherLayoutAreRefused) {
   refused([](plan::MatmulCall &call) { call.mutable_four_bits()->set_dims(0, 65); });
   refused([](plan::MatmulCall &call) { call.mutable_four_bits()->set_strides(0, 2); });
   refused([](plan::MatmulCall &call) { call.mutable_four_bits()->set_code(plan::FourBits::NONE); });
+  refused([](plan::MatmulCall &call) { call.mutable_four_bits()->set_code(plan::FourBits::INT8); });
   refused([](plan::MatmulCall &call) { call.set_accumulate(true); });
   refused([](plan::MatmulCall &call) { call.set_implementation(plan::MatmulCall::LIBRARY); });
 }

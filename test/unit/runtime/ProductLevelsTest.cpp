@@ -277,7 +277,7 @@ std::string unpackedRounded(const Level &level, unsigned seed) {
   return unpackedColumns(level, random, Elements::WideRounded);
 }
 
-/// The same for a matrix of a file, whose blocks are a grid.
+/// The same for a matrix of a file, whose blocks are a grid, and for one in 8 bits.
 std::string unpackedGrid(const Level &level, std::mt19937 &random, Elements elements) {
   const int64_t k = draw(random, 1, 90), n = draw(random, 1, 120), columns = draw(random, 1, std::min<int64_t>(n, 48)),
                 column = draw(random, 0, n - columns), first = draw(random, 0, k - 1), left = k - first,
