@@ -54,7 +54,7 @@ class Cubins(EndToEnd):
 
     def test_the_cache_knows_the_version(self):
         """Another ptxas makes another plan; tcc takes the first that it finds; if that one fails, a message names a way out."""
-        cached = self.with_ptxas | {"TCC_CACHE_DIR": str(self.folder / "cache")}
+        cached = self.with_ptxas | {"TCC_CACHE": "all", "TCC_CACHE_DIR": str(self.folder / "cache")}
         one, _ = self.compiled("one.tplan", env=cached)
         again, said = self.compiled("again.tplan", env=cached)
         self.assertIn("(from the cache)", said)
