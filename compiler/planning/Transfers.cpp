@@ -58,7 +58,7 @@ struct Links {
   std::vector<std::vector<size_t>> storesOf; ///< by the execution that makes the source
   std::vector<size_t> readerOf;              ///< of each fetch: the first execution that reads what it makes
   std::vector<size_t> lastReaderOf; ///< of each execution: the last one that reads a result of it; itself if none
-  std::vector<std::vector<size_t>> before; ///< of each fetch: executions whose results it reads, or that precede it
+  std::vector<std::vector<size_t>> before; ///< of each: executions that precede it; of a fetch also the makers
 
   Links(const Program &program, const Sequence &sequence)
       : executions(executionsOf(program, sequence)), storesOf(sequence.size()), readerOf(sequence.size(), SIZE_MAX),
@@ -127,7 +127,7 @@ public:
         step(at);
       else if (transferAt(at) == Transfer::Fetch && !placed[at] &&
                (links.readerOf[at] == SIZE_MAX || transferAt(links.readerOf[at]) != Transfer::None))
-        fetch(at); // no instruction reads it
+        require(at); // no instruction reads it
     while (!storing.empty())
       finishStore();
     return std::move(result);
@@ -145,6 +145,7 @@ private:
   void place(size_t at) {
     result.push_back(sequence[at]);
     placed[at] = true;
+    beginStores();
   }
 
   /// The device waits for the oldest store.
@@ -156,31 +157,52 @@ private:
     place(store);
   }
 
-  bool isReady(size_t fetch) const {
-    return std::all_of(links.before[fetch].begin(), links.before[fetch].end(),
+  bool isReady(size_t transfer) const {
+    return std::all_of(links.before[transfer].begin(), links.before[transfer].end(),
                        [&](size_t earlier) { return placed[earlier]; });
   }
 
-  void fetch(size_t at) {
-    // What it reads may still be on its way to the host.
-    while (!isReady(at) && !storing.empty())
+  /// Places a transfer, and before it all transfers that precede it: what it reads may still be on its way to the host,
+  /// and a store waits for those who read what it overwrites.
+  void require(size_t at) {
+    if (placed[at] || transferAt(at) == Transfer::None)
+      return;
+    for (const size_t earlier : links.before[at])
+      require(earlier);
+    if (transferAt(at) == Transfer::Fetch)
+      return fetch(at);
+    while (!placed[at] && !storing.empty())
       finishStore();
+  }
+
+  void fetch(size_t at) {
     std::erase(waiting, at);
     fetches = std::max(fetches, now) + links.executions[at].cost;
     ends[at] = fetches;
     staged += bytesOf(at);
     held.push_back(at);
+    makeStores(at, fetches);
     place(at);
-    beginStores(at, fetches);
   }
 
-  void beginStores(size_t at, Cost made) {
+  void makeStores(size_t at, Cost made) {
     for (size_t store : links.storesOf[at]) {
-      stores = std::max(stores, made) + links.executions[store].cost;
-      ends[store] = stores;
       staged += bytesOf(store);
-      storing.push_back(store);
+      unbegun.push_back({store, made});
     }
+  }
+
+  /// Begins the stores that nothing has to precede any more.
+  void beginStores() {
+    std::erase_if(unbegun, [&](const auto &one) {
+      const auto [store, made] = one;
+      if (!isReady(store))
+        return false;
+      stores = std::max({stores, made, now}) + links.executions[store].cost;
+      ends[store] = stores;
+      storing.push_back(store);
+      return true;
+    });
   }
 
   void step(size_t at) {
@@ -195,12 +217,11 @@ private:
       }
       while (staged + bytesOf(next) > room && !storing.empty())
         finishStore();
-      fetch(next);
+      require(next);
       i = 0;
     }
-    for (const int earlier : program.instructions[size_t(sequence[at])].after)
-      while (std::any_of(storing.begin(), storing.end(), [&](size_t store) { return sequence[store] == earlier; }))
-        finishStore();
+    for (const size_t earlier : links.before[at])
+      require(earlier);
     // The next chance is after this instruction.
     while (!waiting.empty() && due[waiting.front()] < now + links.executions[at].cost && isReady(waiting.front()) &&
            staged + bytesOf(waiting.front()) <= room)
@@ -209,13 +230,13 @@ private:
       if (reads(at, fetched))
         now = std::max(now, ends[fetched]);
     now += links.executions[at].cost;
+    makeStores(at, now);
     place(at);
     std::erase_if(held, [&](size_t fetched) {
       const bool done = links.lastReaderOf[fetched] <= at;
       staged -= done ? bytesOf(fetched) : 0;
       return done;
     });
-    beginStores(at, now);
   }
 
   bool reads(size_t at, size_t fetched) const {
@@ -231,6 +252,7 @@ private:
   std::vector<bool> placed;
   std::vector<Cost> ends, due;                ///< of transfers: when they are done; of fetches: when they should begin
   std::vector<size_t> waiting, held, storing; ///< fetches not begun; fetched and still read; stores not done
+  std::vector<std::pair<size_t, Cost>> unbegun; ///< stores that wait for others, and when their values were made
   Cost now = 0, stores = 0, fetches = 0;
   Bytes staged = 0;
   Sequence result;

@@ -197,6 +197,33 @@ TEST(Transfers, StateStreamsThroughAFewBuffers) {
   EXPECT_EQ(found.points.back().bytes, kMiB);
 }
 
+// An update may be computed while the backward pass still has to read the state that its store overwrites.
+TEST(Transfers, AStoreWaitsForReadersOfWhatItOverwrites) {
+  Program program = updates(1, 1, 10);
+  const int store = 2;
+  std::vector<int> readers;
+  int value = addValue(program, kMiB, -1);
+  for (int i = 0; i < 4; ++i) {
+    const int fetch = addInstruction(program, {});
+    program.instructions[size_t(fetch)].transfer = Transfer::Fetch;
+    program.instructions[size_t(fetch)].cost = 10;
+    const int state = addValue(program, kMiB, fetch), reader = addInstruction(program, {value, state});
+    program.instructions[size_t(reader)].cost = 100;
+    value = addValue(program, kMiB, reader);
+    readers.insert(readers.end(), {fetch, reader});
+  }
+  program.values[size_t(value)].atExit = true;
+  program.instructions[size_t(store)].after.insert(program.instructions[size_t(store)].after.end(), readers.begin(),
+                                                   readers.end());
+  Sequence sequence = {0, 1};
+  sequence.insert(sequence.end(), readers.begin(), readers.end());
+  sequence.push_back(store);
+  ASSERT_EQ(validate(program, sequence), "");
+  for (std::optional<Bytes> staging :
+       {std::optional<Bytes>(kMiB), std::optional<Bytes>(3 * kMiB), std::optional<Bytes>()})
+    EXPECT_EQ(validate(program, spread(program, sequence, staging)), "");
+}
+
 TEST(Transfers, ALinkMakesBudgetsCheaper) {
   const Program program = chain(24, 100);
   FrontierOptions options;
