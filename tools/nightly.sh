@@ -8,7 +8,8 @@
 #   plans     thousands of mutated plans; each one that is accepted runs between guard pages
 #   cuda      the models of the zoo compiled for every CUDA architecture, all PTX assembled
 #   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks;
-#             budgets of eight of them; TCC_RANDOM_ROUNDS (100) draws of a model and settings, beside the CPU
+#             budgets of eight of them; a GPT within twelve pairs of budgets of card and host; TCC_RANDOM_ROUNDS (100)
+#             draws of a model and settings, beside the CPU
 #   graphs    TCC_RANDOM_GRAPHS (20000) random graphs and TCC_RANDOM_RECURRENCES (1000) with a recurrence against PyTorch in f64:
 #             forward, gradients, updates, in every way to compile them, for the former an emulated card among them;
 #             TCC_RANDOM_RECIPES (500) recipes and data sets beside PyTorch's loop; every plan that the end-to-end tests
@@ -115,6 +116,7 @@ stage_emulation() {
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_models.py build/emulation --all &&
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_budgets.py build/emulation --all &&
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_offload.py build/emulation --all &&
+    TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_host_gpt.py build/emulation --all &&
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_cards.py build/emulation --all &&
     TCC_BIN=$PWD/build/bin $python test/emulation/random_settings.py build/emulation --rounds "${TCC_RANDOM_ROUNDS:-100}" \
       --seed "${TCC_RANDOM_SEED:-$((1000 * 10#$(date +%j)))}"
