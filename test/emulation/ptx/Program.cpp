@@ -129,7 +129,8 @@ Status JitProgram::makeJit() {
   if (!host)
     return error("the JIT: {}", textOf(host.takeError()));
   host->getOptions().AllowFPOpFusion = FPOpFusion::Strict;
-  host->setCodeGenOptLevel(CodeGenOptLevel::Less);
+  // Most kernels run for a shorter time than it takes to compile them.
+  host->setCodeGenOptLevel(CodeGenOptLevel::None);
   auto made = orc::LLJITBuilder().setJITTargetMachineBuilder(*host).create();
   if (!made)
     return error("the JIT: {}", textOf(made.takeError()));
