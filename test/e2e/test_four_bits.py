@@ -259,17 +259,17 @@ class FourBits(EndToEnd):
         states.append(next((part / "checkpoints" / "step-6").glob("*.safetensors")).read_bytes())
         self.assertEqual(*states)
 
-    def test_runs_and_exports_start_others(self):
-        run = self.adapt("--set", 'adapter.base="nf4"', steps=3)
+    def runs_from_others(self, base):
+        """Trains and exports an adapter on one of BASES; then starts a run from the weights of another file, whose base is rounded, and a
+        run from that one. Both predict what the run predicts that is exported and compiled again. Returns the other weights, their file,
+        both runs."""
+        run = self.adapt(*base_of(base), steps=3)
         self.succeed("trun", "export", run, "-o", "adapter", "--adapter")
         self.assertIn("base_model.model.h.0.up.lora_A.weight", self.read("adapter/adapter_model.safetensors"))
-        # The base of another file is rounded; its run, exported and compiled again, predicts the same.
         other = {n: v * np.float32(0.75) for n, v in initializers(HERE / "dynamo.onnx").items() if v.dtype == np.float32 and n != "val_58"}
         init = self.save("init.safetensors", **other)
         second = self.train(self.folder / "plan.tplan", DATA, "--init", init, steps=3, out="second")
         third = self.train(self.folder / "plan.tplan", DATA, "--init", second, steps=0, out="third")
-        self.assertEqual(self.state(third, 0)["wte.weight"].dtype, np.uint8)
-        np.testing.assert_array_equal(self.state(third, 0)["wte.weight"], nf4(other["wte.weight"], 64)[0])
         inputs = self.save("in.safetensors", ids=safetensors.numpy.load_file(DATA)["ids"][:4])
         self.succeed("trun", "export", second, "-o", "merged.onnx")
         self.compile("merged.onnx", plan="merged.tplan")
@@ -277,6 +277,12 @@ class FourBits(EndToEnd):
         for n, source in enumerate((second, third)):
             self.succeed("trun", "predict", "plan.tplan", "--inputs", inputs, "--outputs", f"{n}.safetensors", "--from", source)
             np.testing.assert_allclose(self.read(f"{n}.safetensors")["logits"], self.read("merged.safetensors")["logits"], atol=2e-5)
+        return other, init, second, third
+
+    def test_runs_and_exports_start_others(self):
+        other, _, second, third = self.runs_from_others("nf4")
+        self.assertEqual(self.state(third, 0)["wte.weight"].dtype, np.uint8)
+        np.testing.assert_array_equal(self.state(third, 0)["wte.weight"], nf4(other["wte.weight"], 64)[0])
         # Codes of one base are none of the other, and nothing without their scales.
         self.compile(HERE / "dynamo.onnx", *LOSS, *ADAPTER, "--set", 'adapter.base="int4"', plan="int4.tplan")
         self.refuse(1, ["'wte.weight/scale' belong together|the model's is"], "trun", "int4.tplan", "--data", DATA, "--init", second,
@@ -286,24 +292,12 @@ class FourBits(EndToEnd):
                     "--steps", 1, "--out", "bare")
 
     def test_nested_runs_and_exports_start_others(self):
-        run = self.adapt(*base_of("nested"), steps=3)
-        self.succeed("trun", "export", run, "-o", "adapter", "--adapter")
-        self.assertIn("base_model.model.h.0.up.lora_A.weight", self.read("adapter/adapter_model.safetensors"))
-        other = {n: v * np.float32(0.75) for n, v in initializers(HERE / "dynamo.onnx").items() if v.dtype == np.float32 and n != "val_58"}
-        init = self.save("init.safetensors", **other)
-        second = self.train(self.folder / "plan.tplan", DATA, "--init", init, steps=3, out="second")
-        third = self.train(self.folder / "plan.tplan", DATA, "--init", second, steps=0, out="third")
+        other, init, second, third = self.runs_from_others("nested")
         state = self.state(third, 0)
         codes, scales, _ = nested_nf4(other["wte.weight"], 64)
         for key, part in {"wte.weight": codes, **scales_of("wte.weight", scales, "")}.items():
             np.testing.assert_array_equal(state[key], part, key)
         self.assertEqual({n for n in state if n.startswith("wte.weight/")}, {"wte.weight/absmax", "wte.weight/nested_absmax"})
-        inputs = self.save("in.safetensors", ids=safetensors.numpy.load_file(DATA)["ids"][:4])
-        self.succeed("trun", "export", second, "-o", "merged.onnx")
-        self.compile("merged.onnx", plan="merged.tplan")
-        self.succeed("trun", "predict", "merged.tplan", "--inputs", inputs, "--outputs", "merged.safetensors")
-        self.succeed("trun", "predict", "plan.tplan", "--inputs", inputs, "--outputs", "own.safetensors", "--from", third)
-        np.testing.assert_allclose(self.read("own.safetensors")["logits"], self.read("merged.safetensors")["logits"], atol=2e-5)
         # Codes of scales are nothing without their numbers, and scales in f32 are none.
         for lost in ("absmax", "nested_absmax"):
             parts = {n: v for n, v in state.items() if n.startswith("wte.weight") and n != f"wte.weight/{lost}" and "lora" not in n}

@@ -1,8 +1,8 @@
 //===- KernelWork.h - instructions that kernels of a card execute -*- C++ -*-===//
 //
-// Counts the machine instructions of a kernel in its PTX: blocks of straight-line code, the loops that jumps backwards
-// make, and an estimate of what the assembler makes of each instruction of PTX (a 64-bit addition takes two, a constant
-// none). Code that a kernel enters only for rare operands of a division counts as not executed.
+// Counts the machine instructions that a kernel executes, by its PTX. A jump backwards closes a loop. Each instruction
+// of PTX counts as what the assembler is expected to make of it: a 64-bit addition as two, a constant as none. Code for
+// rare operands of a division counts as not executed.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_COMMON_KERNELWORK_H

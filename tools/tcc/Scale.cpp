@@ -750,7 +750,7 @@ Expected<ScalePrediction> predictScale(const plan::Plan &plan, const plan::Plan 
     if (!limited)
       return unlimited.predict(mode, devices);
     const ScalePoint point = limited->predict(mode, devices);
-    // Shards may need none of what keeps whole state within the budget.
+    // Whole state may need recomputation or transfers to fit into the budget; shards of it may fit without them.
     const ScalePoint other = Predictor::isSharded(mode) ? unlimited.predict(mode, devices) : point;
     return Predictor::isBetter(other, point) ? other : point;
   };
