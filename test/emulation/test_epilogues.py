@@ -220,7 +220,9 @@ class Epilogues(EndToEnd):
         part = self.train(plan, case / "data.safetensors", *words, steps=2, out="part", env=stand_in(mode="fast", epilogues=2))
         self.succeed("trun", "--resume", part, "--steps", 4, env=stand_in(mode="fast"))  # the library has them now
         self.assertEqual(losses(part), losses(whole))
-        self.assertTrue(self.by_kernels(part)[1])
+        reasons, calls = self.by_kernels(part)
+        self.assertRegex(reasons["epilogues of products"], "algorithms.json has them")
+        self.assertTrue(calls)
         self.succeed("trun", "--resume", part, "--steps", 5, "--tune", env=stand_in(mode="fast"))
         self.assertFalse(self.by_kernels(part)[1])
 
