@@ -181,52 +181,55 @@ class Accumulators(Sharded):
         self.succeed(*words("shards", f"{least - 100000}B"))
         self.assertNotIn("parallel.accumulators", self.command(*words("shards", "100KiB")).err)
 
-    def test_a_budget_decides_where_the_recipe_does_not(self):
-        """Whole accumulators where they fit at no cost, as without a budget; shards where they alone fit, or fit sooner. The plan is that
-        of the explicit value but for its note, and the report says why."""
-        folder = ZOO / "nano-gpt"
-
-        def words(accumulators, *more):
-            settings = ("parallel.mode=full", "parallel.ranks=4", *self.WINDOW, *([f"parallel.accumulators={accumulators}"] if accumulators else []))
-            return (folder / "model.onnx", "--recipe", folder / "recipe.toml", "--entry", "train",
-                    *[word for one in settings for word in ("--set", one)], *more)
-
-        def least(accumulators, budget="50KiB"):
-            message = self.refuse(3, ["no plan fits"], "tcc", *words(accumulators, "--memory-budget", budget), "-o", "p").err
-            return int(re.search(r"smallest budget that does is .*?\((\d+) bytes\)", message)[1])
-
-        def memory(*given):
-            report = self.report(self.compile(*given))
-            return [report["memory"][key] for key in ("resident_bytes", "arena_bytes")], report["recompute"]["cost_ns"], [note["text"] for note in report["notes"] if note["kind"] == "accumulators"]
-
-        whole, shards = least("whole"), least("shards")
-        self.assertEqual(least(""), min(whole, shards))
-        for budget, taken in ((None, "whole"), (whole * 4, "whole"), (whole - 1, "shards")):
-            limit = ["--memory-budget", budget] if budget else []
-            found, cost, notes = memory(*words("", *limit))
-            self.assertEqual((found, cost), memory(*words(taken, *limit))[:2])
-            self.assertEqual(len(notes), taken == "shards")
-            if taken == "shards":
-                self.assertRegex(notes[0], "^shards, which send .* more in an update: with whole ones, .*, no plan fits into the memory budget of")
-        text = self.succeed("tcc", "report", self.compile(*words("", "--memory-budget", whole - 1))).out
-        self.assertIn("with whole ones", text)
-        # Between the least budget of whole ones and the one that costs nothing, the cheaper update is taken.
-        limit = ["--memory-budget", whole]
-        _, cost, notes = memory(*words("", *limit))
-        costs = {accumulators: memory(*words(accumulators, *limit))[1] for accumulators in ("whole", "shards")}
-        self.assertEqual(len(notes), 1)
-        taken = notes[0].split(":")[0]
-        self.assertEqual(cost, costs[taken])
-        self.assertRegex(notes[0], r"within the memory budget of .* an update takes \d.* % longer than without one if they are whole, \d.* %")
-
-    def test_a_batch_that_only_shards_allow_is_found(self):
+    def tanh_layers(self, batch):
+        """Eight layers of little weight."""
         nodes, layers, width = [], 8, 48
         for i in range(layers):
             out = "prediction" if i + 1 == layers else f"h{i}"
             nodes += [models.helper.make_node("MatMul", [f"h{i - 1}" if i else "x", f"w{i}"], [f"s{i}"], f"layer{i}"),
                       models.helper.make_node("Tanh", [f"s{i}"], [out], f"tanh{i}")]
-        model = models.save(self.folder / "m.onnx", nodes, {"x": ["batch", width]}, {"prediction": ["batch", width]},
-                            {f"w{i}": models.random(i, width, width) for i in range(layers)})
+        return models.save(self.folder / "m.onnx", nodes, {"x": [batch, width]}, {"prediction": [batch, width]},
+                           {f"w{i}": models.random(i, width, width) for i in range(layers)})
+
+    def within(self, batch, accumulators, budget=None, refused=False):
+        """Bytes, cost and notes of the layers' plan; `refused`: the smallest budget, where none fits."""
+        words = (self.tanh_layers(batch), "--recipe", self.write("r.toml", models.SQUARES + models.SGD), "--entry", "train",
+                 *(word for key in ("mode=full", "ranks=4", *([f"accumulators={accumulators}"] if accumulators else []))
+                   for word in ("--set", f"parallel.{key}")), "--set", "train.accumulate=2", *(["--memory-budget", budget] if budget else []))
+        if refused:
+            message = self.refuse(3, ["no plan fits"], "tcc", *words, "-o", "p").err
+            return int(re.search(r"smallest budget that does is .*?(\d+) bytes", message)[1])
+        report = self.report(self.compile(*words))
+        memory = report["memory"]["resident_bytes"] + report["memory"]["arena_bytes"]
+        return memory, report["recompute"]["cost_ns"], [note["text"] for note in report["notes"] if note["kind"] == "accumulators"]
+
+    def test_a_budget_decides_where_the_recipe_does_not(self):
+        """The plan is that of the explicit value but for its note."""
+        whole, shards = (self.within(64, kind, "1KiB", refused=True) for kind in ("whole", "shards"))
+        self.assertLess(shards, whole)
+        self.assertEqual(self.within(64, "", "1KiB", refused=True), shards)
+        for budget, taken, reason in ((None, "whole", None), (whole * 4, "whole", None),
+                                      (whole - 1, "shards", "^shards, which send .* more in an update: with whole ones, .*, no plan fits")):
+            memory, cost, notes = self.within(64, "", budget)
+            self.assertEqual((memory, cost), self.within(64, taken, budget)[:2])
+            self.assertEqual(len(notes), bool(reason))
+            if reason:
+                self.assertRegex(notes[0], reason)
+
+    def test_shards_have_to_save_more_than_they_send(self):
+        """Where whole ones fit, too, but with a longer update. By computing alone shards take less time in both cases; with little to
+        compute again, sending them takes longer than that."""
+        for batch, less, taken in ((128, 1, "shards"), (64, 20000, "whole")):
+            limit = self.within(batch, "whole")[0] - less
+            costs = {kind: self.within(batch, kind, limit)[1] for kind in ("whole", "shards")}
+            self.assertGreater(costs["whole"], costs["shards"])
+            memory, cost, [note] = self.within(batch, "", limit)
+            self.assertLessEqual(memory, limit)
+            self.assertEqual(cost, costs[taken], note)
+            self.assertRegex(note, rf"^{taken}: within the memory budget of .* an update takes \d.* % longer than without one if they are whole, \d.* %")
+
+    def test_a_batch_that_only_shards_allow_is_found(self):
+        model = self.tanh_layers("batch")
 
         def words(accumulators, budget):
             settings = ("parallel.mode=full", "parallel.ranks=4", "parallel.bucket_bytes=1000", "train.accumulate=2",
