@@ -42,6 +42,8 @@ struct StandInOptions {
   uint64_t ncclLeaves = 0;  ///< the rank of this number ends when it joins the others; 0: none
   double ncclSeconds = 300; ///< that ranks wait for each other
   double graphSeconds = 20; ///< that the end of a communicator waits for graphs
+  /// 1: work runs only where the host waits for it, so that what is queued does not depend on how often the host asks.
+  int late = 0;
   int engines = 1;          ///< 0: cuDNN has no engine that sums in a fixed order and in f32
   uint64_t kernelFails = 0; ///< the launch of a kernel of this number, from 1, reads outside its memory; 0: none
   /// 0: cuBLASLt has algorithms for plain products alone, cuDNN engines for plain convolutions; 2: cuBLASLt has none
