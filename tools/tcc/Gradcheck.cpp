@@ -1,8 +1,8 @@
 //===- Gradcheck.cpp - tcc gradcheck --------------------------------------===//
 //
-// The gradients program of the model, compiled in f64 with generated kernels, provides both the gradients to be checked
-// and the loss at moved parameters to check them against. Stopped values are state of that program: the first run
-// writes them, the others hold them fixed (passes/training/HoldStops.cpp).
+// The gradients program of the model, compiled in f64 with generated kernels, provides the gradients to be checked. The
+// instructions that the loss depends on are a program of their own, which gives the loss at moved parameters. Stopped
+// values are state of both: the first run writes them, the others hold them fixed (passes/training/HoldStops.cpp).
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/driver/EntryShapes.h"
@@ -10,6 +10,7 @@
 #include "mlir/IR/MLIRContext.h"
 #include "passes/Common.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/registry/DeviceRegistry.h"
 #include "support/PlanNames.h"
@@ -43,34 +44,75 @@ struct ModelResults {
 
 namespace {
 
-/// The gradients program on a device.
+constexpr const char *kLossEntry = "loss";
+
+const plan::Port &lossOf(const plan::Entry &gradients) {
+  return *std::find_if(gradients.outputs().begin(), gradients.outputs().end(),
+                       [](auto &port) { return !port.name().starts_with(outputs::kGradientPrefix); });
+}
+
+/// Adds the instructions of the gradients program that the loss depends on as a program of their own.
+void addLossEntry(plan::Plan &plan, const plan::Entry &gradients) {
+  std::vector<bool> needed(size_t(gradients.buffers_size()));
+  needed[lossOf(gradients).buffer()] = true;
+  std::vector<int> kept; // latest first
+  for (int i = gradients.instructions_size(); i-- > 0;) {
+    const auto &operands = gradients.instructions(i).operands();
+    if (std::none_of(operands.begin(), operands.end(),
+                     [&](auto &operand) { return operand.write() && needed[operand.buffer()]; }))
+      continue;
+    kept.push_back(i);
+    for (const plan::Operand &operand : operands)
+      needed[operand.buffer()] = true;
+  }
+  plan::Entry entry = gradients;
+  entry.set_name(kLossEntry);
+  entry.clear_instructions();
+  for (size_t i = kept.size(); i-- > 0;)
+    *entry.add_instructions() = gradients.instructions(kept[i]);
+  // Buffers that no instruction names are gone; the others keep their places in the arena.
+  auto keptBefore = [&](int instruction) {
+    return int(std::lower_bound(kept.rbegin(), kept.rend(), instruction) - kept.rbegin());
+  };
+  entry.clear_buffers();
+  std::vector<uint32_t> numbers;
+  for (size_t number = 0; number < needed.size(); ++number) {
+    plan::Buffer buffer = gradients.buffers(int(number));
+    numbers.push_back(uint32_t(entry.buffers_size()));
+    if (!needed[number] && buffer.first() >= 0)
+      continue;
+    buffer.set_first(buffer.first() < 0 ? -1 : keptBefore(buffer.first()));
+    buffer.set_last(buffer.last() == gradients.instructions_size() ? int(kept.size()) : keptBefore(buffer.last() + 1) - 1);
+    *entry.add_buffers() = std::move(buffer);
+  }
+  for (plan::Instruction &instruction : *entry.mutable_instructions())
+    for (plan::Operand &operand : *instruction.mutable_operands())
+      operand.set_buffer(numbers[operand.buffer()]);
+  entry.clear_outputs();
+  *entry.add_outputs() = lossOf(gradients);
+  for (auto *ports : {entry.mutable_inputs(), entry.mutable_outputs()})
+    for (plan::Port &port : *ports)
+      port.set_buffer(numbers[port.buffer()]);
+  if (entry.scalars() >= 0)
+    entry.set_scalars(int32_t(numbers[size_t(entry.scalars())]));
+  if (entry.has_counters())
+    entry.set_counters(int32_t(numbers[size_t(entry.counters())]));
+  entry.set_transient_bytes(plan::transientBytes(entry, plan.max_workers()));
+  *plan.add_entries() = std::move(entry);
+}
+
+/// The gradients program and that of its loss on a device.
 class Program {
 public:
-  Program(runtime::Device &device, uint32_t number)
-      : device(device), entry(device.plan().entries(int(number))), number(number) {
-    for (const plan::Port &port : entry.outputs())
-      if (!port.name().starts_with(outputs::kGradientPrefix))
-        lossBuffer = port.buffer();
-  }
+  Program(runtime::Device &device, uint32_t gradients, uint32_t loss)
+      : device(device), entry(device.plan().entries(int(gradients))), number(gradients), lossNumber(loss) {}
 
   void setInputs(InputValues given) { values = std::move(given); }
 
-  /// The loss. Inputs are written before each run, since a run reuses their memory.
-  Expected<double> loss() {
-    for (int i = 0; i < entry.inputs_size(); ++i)
-      if (Status status = device.write(place(entry.inputs(i).buffer()), 0, values[size_t(i)]); !status.ok())
-        return status;
-    // Counters of zero: the same masks in every run.
-    for (int64_t buffer : {int64_t(entry.scalars()), entry.has_counters() ? int64_t(entry.counters()) : -1})
-      if (buffer >= 0)
-        if (Status status = device.fill(place(uint32_t(buffer)), std::byte(0)); !status.ok())
-          return status;
-    double value = 0;
-    Status status = device.run(number);
-    if (status.ok())
-      status = device.read(place(lossBuffer), 0, std::as_writable_bytes(std::span(&value, 1)));
-    return status.ok() ? Expected<double>(value) : status;
-  }
+  /// Runs the gradients program and returns the loss.
+  Expected<double> gradients() { return lossBy(number); }
+  /// The loss alone.
+  Expected<double> loss() { return lossBy(lossNumber); }
 
   /// Holds stopped values at those of the last run from the next run on. Returns their number.
   Expected<size_t> holdStops() {
@@ -122,11 +164,30 @@ public:
   }
 
 private:
+  /// Inputs are written before each run, since a run reuses their memory.
+  Expected<double> lossBy(uint32_t program) {
+    const plan::Entry &entry = device.plan().entries(int(program));
+    auto place = [&](uint32_t buffer) { return runtime::Place::buffer(program, buffer); };
+    for (int i = 0; i < entry.inputs_size(); ++i)
+      if (Status status = device.write(place(entry.inputs(i).buffer()), 0, values[size_t(i)]); !status.ok())
+        return status;
+    // Counters of zero: the same masks in every run.
+    for (int64_t buffer : {int64_t(entry.scalars()), entry.has_counters() ? int64_t(entry.counters()) : -1})
+      if (buffer >= 0)
+        if (Status status = device.fill(place(uint32_t(buffer)), std::byte(0)); !status.ok())
+          return status;
+    double value = 0;
+    Status status = device.run(program);
+    if (status.ok())
+      status = device.read(place(lossOf(entry).buffer()), 0, std::as_writable_bytes(std::span(&value, 1)));
+    return status.ok() ? Expected<double>(value) : status;
+  }
+
   runtime::Place place(uint32_t buffer) const { return runtime::Place::buffer(number, buffer); }
 
   runtime::Device &device;
   const plan::Entry &entry;
-  uint32_t number, lossBuffer = 0;
+  uint32_t number, lossNumber;
   InputValues values;
 };
 
@@ -159,6 +220,12 @@ static Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOpti
   Expected<CompiledModel> compiled = compileModel(context, options);
   if (!compiled)
     return compiled.status();
+  const auto gradients = std::find_if(compiled->plan.entries().begin(), compiled->plan.entries().end(),
+                                      [](auto &entry) { return entry.name() == entries::kGradients; });
+  if (gradients == compiled->plan.entries().end())
+    return error("{}: the loss reaches no trainable parameter; see model.trainable and model.frozen",
+                 options.modelPath);
+  addLossEntry(compiled->plan, *gradients);
   Expected<std::string> bytes = compiled->writer.toBuffer(compiled->plan);
   if (!bytes)
     return bytes.status();
@@ -171,10 +238,12 @@ static Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOpti
     return device.status();
   Expected<uint32_t> number = (*device)->findEntry(entries::kGradients);
   if (!number)
-    return error("{}: the loss reaches no trainable parameter; see model.trainable and model.frozen",
-                 options.modelPath);
+    return number.status();
+  Expected<uint32_t> lossNumber = (*device)->findEntry(kLossEntry);
+  if (!lossNumber)
+    return lossNumber.status();
   const plan::Entry &entry = plan.entries(int(*number));
-  Program program(**device, *number);
+  Program program(**device, *number, *lossNumber);
   ModelResults results;
   results.plan = plan;
   if (auto recipe = readRecipe(options.recipePath, options.settings))
@@ -186,7 +255,7 @@ static Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOpti
     if (!inputs)
       return inputs.status();
     program.setInputs(inputs.take());
-    Expected<double> loss = program.loss();
+    Expected<double> loss = program.gradients();
     if (!loss)
       return loss.status();
     results.loss = *loss;
