@@ -41,7 +41,8 @@ def AssignLayoutsPass : Pass<"assign-layouts", "::mlir::func::FuncOp"> {
     Changes convolutions and the ops between them (pointwise ops, broadcasts, reductions, pooling and data movement: the
     interface LayoutAware) from N, C, spatial to N, spatial, C. A minimum cut weighs the bytes that the library would
     copy into its own layout against the transposes that remain at the border. A reduction that keeps the channels
-    becomes two, so that it reads memory in order.
+    becomes two, so that it reads memory in order; it stays one if the target splits reductions
+    (Capabilities::reductionUnits), and ops on numbers of channels then take the layout of their operands.
 
     ```mlir
     %y = train.conv %x, %w {...} : (tensor<8x64x56x56xf32>, tensor<64x64x3x3xf32>) -> tensor<8x64x56x56xf32>
@@ -234,8 +235,9 @@ def SplitReductionsPass : Pass<"split-reductions", "::mlir::func::FuncOp"> {
     (Capabilities::reductionUnits). The pass splits the kernel of a long reduction. The first kernel reduces each part
     of a dimension, and writes the full-shape results that do not depend on the reduction. The second one reduces the
     parts and computes small results from them. A third one computes dependent results of full shape, and further
-    reductions. A reshape of the operands makes the parts a dimension. A reduction whose dimensions have no divisor in
-    range stays whole.
+    reductions; it reads the results of the others where that saves bytes. A reshape of the operands makes the parts a
+    dimension. Adjacent dimensions become one first if that gives at least twice as many parts. A reduction whose
+    dimensions have no divisor in range stays whole.
 
     ```mlir
     %b = train.fused(%dy) : (tensor<65536x768xf32>) -> tensor<1x768xf32> {

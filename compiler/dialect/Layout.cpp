@@ -1,8 +1,8 @@
 //===- Layout.cpp - rewrite ops for channels-last tensors -------*- C++ -*-===//
 //
-// A reduction that keeps the channels would read the whole tensor once for every few channels, so it is split in two.
-// The first reduces the innermost spatial dimensions, which are contiguous, the second the few sums that remain. Both
-// are ops of the IR, so that the bits do not depend on fusion.
+// On a CPU, a reduction that keeps the channels would read the whole tensor once for every few channels, so it is split
+// in two. The first reduces the innermost spatial dimensions, which are contiguous, the second the few sums that
+// remain. Both are ops of the IR, so that the bits do not depend on fusion.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Layout.h"
@@ -103,7 +103,7 @@ template <typename OpTy> struct PoolModel : MovingModel<PoolModel<OpTy>, OpTy> {
     return hasChannels(op) && !cast<OpTy>(op).getChannelsLast() ? Base::getLaidOutResults(op)
                                                                 : llvm::SmallVector<unsigned>{};
   }
-  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands, bool) const {
     OpTy made = rebuild(cast<OpTy>(op), builder, operands, this->resultTypes(op));
     made.setChannelsLast(true);
     return llvm::SmallVector<Value>(made->getResults());
@@ -122,7 +122,7 @@ template <typename OpTy> struct ConvModel : LayoutAware::ExternalModel<ConvModel
     return kToWeight || cast<OpTy>(op).getChannelsLast() ? llvm::SmallVector<unsigned>{}
                                                          : llvm::SmallVector<unsigned>{0};
   }
-  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands, bool) const {
     Type type = op->getResult(0).getType();
     OpTy made = rebuild(cast<OpTy>(op), builder, operands, kToWeight ? type : Type(channelsLastType(type)));
     made.setChannelsLast(true);
@@ -136,7 +136,8 @@ constexpr int64_t kReducedBlockBytes = 64 << 10;
 constexpr int64_t kFewReduced = 512;
 
 struct ReduceModel : MovingModel<ReduceModel, ReduceOp> {
-  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands,
+                                             bool inBlocks) const {
     auto old = cast<ReduceOp>(op);
     llvm::ArrayRef<int64_t> shape = shapeOf(operands[0]);
     llvm::SmallVector<int64_t> dims;
@@ -148,7 +149,7 @@ struct ReduceModel : MovingModel<ReduceModel, ReduceOp> {
     llvm::sort(dims);
     llvm::SmallVector<int64_t> inner = innermost(dims, operands[0]);
     Value value = operands[0];
-    if (!inner.empty() && inner.size() < dims.size() && reduced > kFewReduced &&
+    if (inBlocks && !inner.empty() && inner.size() < dims.size() && reduced > kFewReduced &&
         elementTypeOf(value).getIntOrFloatBitWidth() >= 32)
       value = reduce(builder, op->getLoc(), old.getKind(), value, inner);
     else
@@ -189,7 +190,7 @@ private:
 };
 
 struct BroadcastModel : MovingModel<BroadcastModel, BroadcastOp> {
-  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands, bool) const {
     Value value = operands[0];
     RankedTensorType type = channelsLastType(op->getResult(0).getType());
     llvm::SmallVector<int64_t> shape(shapeOf(value));
@@ -203,7 +204,7 @@ struct BroadcastModel : MovingModel<BroadcastModel, BroadcastOp> {
 };
 
 struct SliceModel : MovingModel<SliceModel, SliceOp> {
-  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands, bool) const {
     auto old = cast<SliceOp>(op);
     auto made = rebuild(old, builder, operands, resultTypes(op));
     made.setStarts(toChannelsLast(old.getStarts()));
@@ -213,7 +214,7 @@ struct SliceModel : MovingModel<SliceModel, SliceOp> {
 };
 
 struct PadModel : MovingModel<PadModel, PadOp> {
-  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands, bool) const {
     auto old = cast<PadOp>(op);
     auto made = rebuild(old, builder, operands, resultTypes(op));
     made.setLow(toChannelsLast(old.getLow()));
@@ -223,7 +224,7 @@ struct PadModel : MovingModel<PadModel, PadOp> {
 };
 
 struct ReverseModel : MovingModel<ReverseModel, ReverseOp> {
-  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands, bool) const {
     auto old = cast<ReverseOp>(op);
     auto made = rebuild(old, builder, operands, resultTypes(op));
     llvm::SmallVector<int64_t> dims;
@@ -236,7 +237,7 @@ struct ReverseModel : MovingModel<ReverseModel, ReverseOp> {
 };
 
 struct ConcatModel : MovingModel<ConcatModel, ConcatOp> {
-  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands, bool) const {
     auto old = cast<ConcatOp>(op);
     auto made = rebuild(old, builder, operands, resultTypes(op));
     made.setDim(storedDim(int64_t(old.getDim()), shapeOf(old.getResult()).size()));
@@ -257,7 +258,7 @@ struct TransposeModel : LayoutAware::ExternalModel<TransposeModel, TransposeOp> 
     bool back = is(op, channelsFirstPermutation) && !is(op, channelsLastPermutation);
     return back ? llvm::SmallVector<unsigned>{0} : llvm::SmallVector<unsigned>{};
   }
-  llvm::SmallVector<Value> buildChannelsLast(Operation *, OpBuilder &, ValueRange operands) const {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *, OpBuilder &, ValueRange operands, bool) const {
     return {operands[0]};
   }
   LayoutCost getLayoutCost(Operation *op, bool channelsLast) const {

@@ -17,10 +17,11 @@ def Train_LayoutAware : OpInterface<"LayoutAware"> {
     InterfaceMethod<"Results that become channels-last with the op.", "::llvm::SmallVector<unsigned>", "getLaidOutResults", (ins)>,
     InterfaceMethod<[{
         Builds the op from operands of which those of getLaidOutOperands are channels-last; one value per result, those of
-        getLaidOutResults channels-last.
+        getLaidOutResults channels-last. `inBlocks`: a reduction whose elements are spread over the tensor becomes two,
+        of which the first reads blocks that fit into a cache.
       }],
       "::llvm::SmallVector<::mlir::Value>", "buildChannelsLast",
-      (ins "::mlir::OpBuilder &":$builder, "::mlir::ValueRange":$operands)>,
+      (ins "::mlir::OpBuilder &":$builder, "::mlir::ValueRange":$operands, "bool":$inBlocks)>,
     InterfaceMethod<[{
         Bytes that a generated kernel moves for the op beyond reading its operands and writing its results once: `walked`
         again in order, or `turned` into another order of dimensions.

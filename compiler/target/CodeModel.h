@@ -29,7 +29,7 @@ struct GridModel {
   int64_t rowThreads = 512;      ///< most threads of a block that reduces a row, or columns, together
   int64_t residentThreads = 1024; ///< least per multiprocessor if a block has more than `blockThreads`
   int64_t rowThreadElements = 8; ///< least elements of a row or column that each thread adds up
-  int64_t busyWarps = 1024;      ///< most warps that sum columns; more do not make the sums faster
+  int64_t busyWarps = 4096;      ///< warps that sum columns at a time share their rows only up to so many
   int64_t walkColumns = 24;      ///< most columns that each thread of a warp sums up while the warp walks over rows
   int64_t walkBlockColumns = 16; ///< the same for a block of several warps
   int64_t walkThreads = 256;     ///< most threads of such a block; two blocks have to be resident

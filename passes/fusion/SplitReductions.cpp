@@ -9,6 +9,10 @@
 // The parts become a dimension. The pass reshapes operands outside the region, rebuilds pointwise ops and broadcasts in
 // the new shape, and reshapes the results of other ops inside the region.
 //
+// If one dimension has few divisors, as those of channels-last activations, the reduced dimensions become one before
+// they are cut: 64 × 56 × 56 pixels have 512 parts of 392 pixels. Several lane groups can share the rows of a part only
+// in one dimension.
+//
 // A kernel of rows that also sums columns (fuse-column-sums) is cut in the same way, into the parts that it names,
 // along one dimension of the rows or several. Its first kernel walks over the rows of a part.
 //
@@ -188,7 +192,63 @@ private:
       return cut.count() > 1;
     }
     cut = cutForUnits(full, dims, units, code, length);
+    if (canMerge()) {
+      Extents whole(full.begin(), full.begin() + dims.front() + 1);
+      for (int64_t dim : ArrayRef(dims).drop_front())
+        whole.back() *= full[size_t(dim)];
+      whole.append(full.begin() + dims.back() + 1, full.end());
+      Cut joint = cutForUnits(whole, {dims.front()}, units, code, length);
+      if (joint.count() > kMostMergedParts)
+        joint = cutOf(whole, {dims.front()}, kMostMergedParts);
+      if (joint.count() >= 2 * cut.count()) {
+        cut.parts.assign(full.size(), 1);
+        cut.parts[size_t(dims.front())] = joint.count();
+        merges = true;
+      }
+    }
     return cut.count() > 1;
+  }
+
+  /// The second kernel has few lane groups: with more parts it loses more time than the first one gains.
+  static constexpr int64_t kMostMergedParts = 512;
+
+  /// True if the reduced dimensions are adjacent and the lanes run along another one, and each value of the first
+  /// kernel is elementwise and either has all of them or none.
+  bool canMerge() {
+    if (dims.size() < 2 || dims.back() - dims.front() + 1 != int64_t(dims.size()) || !llvm::is_sorted(dims))
+      return false;
+    if (llvm::all_of(ArrayRef(full).drop_front(size_t(dims.back()) + 1), [](int64_t extent) { return extent == 1; }))
+      return false;
+    auto isWhole = [&](Value value) {
+      Extents shape = extentsOf(value);
+      if (shape.size() > full.size())
+        return false;
+      shape.insert(shape.begin(), full.size() - shape.size(), 1);
+      auto all = [&](auto test) { return llvm::all_of(dims, [&](int64_t dim) { return test(size_t(dim)); }); };
+      return all([&](size_t dim) { return shape[dim] == full[dim]; }) ||
+             all([&](size_t dim) { return shape[dim] == 1; });
+    };
+    SmallVector<Value> work;
+    for (ReduceOp reduce : reductions)
+      work.push_back(reduce.getInput());
+    for (Value value : yieldedValues())
+      if (!late.contains(value.getDefiningOp()))
+        work.push_back(value);
+    llvm::SmallPtrSet<Operation *, 16> seen;
+    while (!work.empty()) {
+      Value value = work.pop_back_val();
+      Operation *op = value.getDefiningOp();
+      if (!isWhole(value))
+        return false;
+      if (!op || !seen.insert(op).second)
+        continue;
+      auto constant = dyn_cast<ConstantOp>(op);
+      if (constant ? !isa<SplatElementsAttr>(constant.getValue())
+                   : op->getNumResults() != 1 || !(op->hasTrait<Pointwise>() || isa<BroadcastOp>(op)))
+        return false;
+      llvm::append_range(work, op->getOperands());
+    }
+    return true;
   }
 
   /// Assigns each result to a kernel: results of full shape that need no reduction to the first, small results computed
@@ -199,7 +259,7 @@ private:
     for (Value value : yieldedValues()) {
       if (!late.contains(value.getDefiningOp()) && (walks || extentsOf(value) == full))
         kernels.push_back(0);
-      else if (!reducesAgain && fitsSecond(value))
+      else if (fitsSecond(value))
         kernels.push_back(1);
       else if (reducesAgain || extentsOf(value) == full)
         kernels.push_back(2);
@@ -211,12 +271,17 @@ private:
 
   bool isFirst(Operation *op) { return llvm::is_contained(reductions, op); }
 
+  /// The shape of the reductions' results.
+  Extents rowShape() {
+    Extents row(full);
+    for (int64_t dim : dims)
+      row[size_t(dim)] = 1;
+    return row;
+  }
+  bool isRow(Value value) { return extentsOf(value) == rowShape(); }
   bool isSmall(Value value) {
-    int64_t row = 1;
-    for (auto [dim, extent] : llvm::enumerate(full))
-      if (!llvm::is_contained(dims, int64_t(dim)))
-        row *= extent;
-    return elementsOf(value) <= row;
+    const Extents row = rowShape();
+    return elementsOf(value) <= std::accumulate(row.begin(), row.end(), int64_t(1), std::multiplies<>());
   }
   /// True if the value is small, and so are all values of the region that it is computed from, up to the reductions.
   bool fitsSecond(Value value) {
@@ -236,6 +301,8 @@ private:
   //===-- The kernel of the parts ----------------------------------------------===//
 
   bool isCut(size_t dim) const { return cut.parts[dim] > 1; }
+  /// True for a dimension that has become a part of the cut one before it.
+  bool isMerged(size_t dim) const { return merges && int64_t(dim) > dims.front() && int64_t(dim) <= dims.back(); }
 
   /// Replaces each cut dimension of a shape by two: parts, and elements of a part. Nullopt if the shape does not
   /// broadcast to that of the reductions' operand.
@@ -248,14 +315,24 @@ private:
       const auto place = size_t(int64_t(dim) + lead);
       if (extent != 1 && extent != full[place])
         return std::nullopt;
-      if (isCut(place) && extent != 1)
-        result.append({cut.parts[place], extent / cut.parts[place]});
+      if (isMerged(place))
+        continue;
+      if (isCut(place) && lengthOf(shape, dim, place) != 1)
+        result.append({cut.parts[place], lengthOf(shape, dim, place) / cut.parts[place]});
       else if (isCut(place))
         result.append({1, 1});
       else
         result.push_back(extent);
     }
     return result;
+  }
+
+  /// The extent of dimension `dim` of a shape, the reductions' dimension `place`, with those that become a part of it.
+  int64_t lengthOf(ArrayRef<int64_t> shape, size_t dim, size_t place) const {
+    int64_t length = shape[dim];
+    while (++dim < shape.size() && isMerged(++place))
+      length *= shape[dim];
+    return length;
   }
 
   Value operandOf(Value argument) { return fused->getOperand(cast<BlockArgument>(argument).getArgNumber()); }
@@ -320,10 +397,17 @@ private:
 
   /// Dimensions of the original shape, in the shape with parts; a cut one becomes the elements of a part.
   SmallVector<int64_t> behindCut(ArrayRef<int64_t> original) {
-    return llvm::map_to_vector(original, [&](int64_t dim) {
-      return dim +
-             llvm::count_if(ArrayRef(cut.parts).take_front(size_t(dim) + 1), [](int64_t parts) { return parts > 1; });
-    });
+    SmallVector<int64_t> result;
+    int64_t place = 0;
+    for (size_t dim = 0; dim < full.size(); ++dim) {
+      if (isMerged(dim))
+        continue;
+      place += isCut(dim);
+      if (llvm::is_contained(original, int64_t(dim)))
+        result.push_back(place);
+      ++place;
+    }
+    return result;
   }
 
   FusedOp emitParts() {
@@ -354,52 +438,105 @@ private:
     plainValues.clear();
     // The reduced dimensions become 1; only the parts remain to be reduced. Those of several dimensions, which are
     // adjacent (jointCutOf), become one.
-    Extents kept(full);
-    for (int64_t dim : dims)
-      kept[size_t(dim)] = 1;
+    Extents kept = rowShape();
     int64_t ofParts = 0;
     while (!isCut(size_t(ofParts)))
       ++ofParts;
     kept[size_t(ofParts)] = cut.count();
-    SmallVector<Value> yielded;
     for (auto [index, reduce] : llvm::enumerate(reductions)) {
       Value results = first.getResult(unsigned(index));
       Value argument = region.argument(
           ReshapeOp::create(region.outside, reduce.getLoc(), typedAs(results, kept), results).getResult());
-      Value sum = ReduceOp::create(region.inside, reduce.getLoc(), reduce.getType(), reduce.getKind(), argument,
-                                   ArrayRef<int64_t>{ofParts});
-      plainValues[reduce.getResult()] = sum;
-      yielded.push_back(sum);
+      plainValues[reduce.getResult()] = ReduceOp::create(region.inside, reduce.getLoc(), reduce.getType(),
+                                                         reduce.getKind(), argument, ArrayRef<int64_t>{ofParts});
     }
-    if (!llvm::is_contained(kernels, 2))
-      yielded.clear();
-    const unsigned sums = unsigned(yielded.size());
+    // The results of the first and the second kernel: those of the region, and those that the third kernel reads.
+    llvm::MapVector<Value, Value> stored, small;
+    unsigned next = unsigned(reductions.size());
     for (auto [value, kernel] : llvm::zip(yieldedValues(), kernels))
-      if (kernel == 1)
-        yielded.push_back(plain(region, value));
+      if (kernel == 0)
+        stored[value] = first.getResult(next++);
+      else if (kernel == 1)
+        small[value] = Value();
+    const Inputs inputs = inputsOfThird();
+    for (Value value : inputs.values)
+      if (!stored.count(value))
+        small[value] = Value();
+    SmallVector<Value> yielded;
+    for (auto &[value, result] : small)
+      yielded.push_back(plain(region, value));
     FusedOp second = region.finish(yielded), third;
-    if (sums) {
-      RegionBuilder rest(fused);
+    for (auto [index, entry] : llvm::enumerate(small))
+      entry.second = second.getResult(unsigned(index));
+    auto inOriginalShape = [&](Value original, Value value) {
+      OpBuilder builder(fused);
+      return value.getType() == original.getType()
+                 ? value
+                 : ReshapeOp::create(builder, fused.getLoc(), original.getType(), value).getResult();
+    };
+    llvm::MapVector<Value, Value> rest;
+    if (llvm::is_contained(kernels, 2)) {
+      RegionBuilder builder(fused);
       plainValues.clear();
-      for (auto [reduce, sum] : llvm::zip(reductions, second.getResults()))
-        plainValues[reduce.getResult()] = rest.argument(sum);
+      for (Value value : inputs.values)
+        plainValues[value] =
+            builder.argument(inOriginalShape(value, stored.count(value) ? stored[value] : small[value]));
       SmallVector<Value> last;
       for (auto [value, kernel] : llvm::zip(yieldedValues(), kernels))
-        if (kernel == 2)
-          last.push_back(plain(rest, value));
-      third = rest.finish(last);
+        if (kernel == 2) {
+          rest[value] = Value();
+          last.push_back(plain(builder, value));
+        }
+      third = builder.finish(last);
+      for (auto [index, value] : llvm::enumerate(yieldedOf(2)))
+        rest[value] = third.getResult(unsigned(index));
     }
-    unsigned next[] = {unsigned(reductions.size()), sums, 0};
-    FusedOp made[] = {first, second, third};
-    for (auto [kernel, result] : llvm::zip(kernels, fused.getResults())) {
-      Value value = made[kernel].getResult(next[kernel]++);
-      OpBuilder builder(fused);
-      result.replaceAllUsesWith(
-          value.getType() == result.getType()
-              ? value
-              : ReshapeOp::create(builder, fused.getLoc(), result.getType(), value).getResult());
-    }
+    llvm::MapVector<Value, Value> *made[] = {&stored, &small, &rest};
+    for (auto [value, kernel, result] : llvm::zip(yieldedValues(), kernels, fused.getResults()))
+      result.replaceAllUsesWith(inOriginalShape(result, made[kernel]->lookup(value)));
     return third;
+  }
+
+  SmallVector<Value> yieldedOf(unsigned wanted) {
+    SmallVector<Value> values;
+    for (auto [value, kernel] : llvm::zip(yieldedValues(), kernels))
+      if (kernel == wanted)
+        values.push_back(value);
+    return values;
+  }
+
+  /// Values of the region that the third kernel reads in place of computing them.
+  struct Inputs {
+    llvm::SetVector<Value> values;
+    int64_t bytes = 0; ///< of these values and of the region's operands that the kernel reads
+  };
+
+  /// The third kernel reads small results of the second one, and values that the first one stores if that is fewer
+  /// bytes than reading what they are computed from.
+  Inputs inputsOfThird() {
+    const Inputs computed = inputsOfThird({}), read = inputsOfThird(yieldedOf(0));
+    return read.bytes < computed.bytes ? read : computed;
+  }
+  Inputs inputsOfThird(ArrayRef<Value> stored) {
+    Inputs inputs;
+    auto work = yieldedOf(2);
+    llvm::DenseSet<Value> seen;
+    while (!work.empty()) {
+      Value value = work.pop_back_val();
+      Operation *op = value.getDefiningOp();
+      if (!seen.insert(value).second)
+        continue;
+      const bool isInput =
+          op && ((late.contains(op) && isRow(value) && fitsSecond(value)) || llvm::is_contained(stored, value));
+      if (isInput)
+        inputs.values.insert(value);
+      if (isInput || !op)
+        inputs.bytes +=
+            elementsOf(value) * llvm::divideCeil(cast<RankedTensorType>(value.getType()).getElementTypeBitWidth(), 8);
+      else
+        llvm::append_range(work, op->getOperands());
+    }
+    return inputs;
   }
 
   FusedOp fused;
@@ -410,6 +547,7 @@ private:
   SmallVector<ReduceOp> reductions;
   Extents full, dims;
   Cut cut;
+  bool merges = false; ///< the reduced dimensions become one
   llvm::SetVector<Operation *> late;
   SmallVector<unsigned> kernels; ///< that write the results: 0, 1 or 2
   llvm::DenseMap<Value, Value> plainValues, splitValues;

@@ -34,7 +34,7 @@ constexpr int64_t kReorderedFactor = 4, kWalkedFactor = 1, kTurnedFactor = 16;
 class Layouts {
 public:
   Layouts(func::FuncOp function, const target::Target &target)
-      : block(function.getBody().front()), target(target) {}
+      : block(function.getBody().front()), target(target), inBlocks(!target.capabilities().reductionUnits) {}
 
   void run() {
     if (!collect())
@@ -109,7 +109,7 @@ private:
                         .getResult(0);
       made.push_back(operands[i].getDefiningOp());
     }
-    Operation *asked = cast<LayoutAware>(op).buildChannelsLast(builder, operands).front().getDefiningOp();
+    Operation *asked = cast<LayoutAware>(op).buildChannelsLast(builder, operands, inBlocks).front().getDefiningOp();
     std::optional<target::Call> last = target.call(asked);
     asked->erase();
     for (Operation *cast : made)
@@ -168,6 +168,29 @@ private:
     std::vector<bool> last = network.cut(source, sink);
     for (auto &[op, node] : nodes)
       node.last = last[node.node];
+    if (!inBlocks)
+      followChannels();
+  }
+
+  /// Numbers of channels (a mean, a scale) are the same bytes in both layouts. Where split-reductions makes kernels of
+  /// reductions, ops on them take the layout of their operands: no reshape then keeps them out of the kernel that adds
+  /// the last sums.
+  void followChannels() {
+    auto isRow = [](Value value) {
+      ArrayRef<int64_t> shape = cast<RankedTensorType>(value.getType()).getShape();
+      return llvm::all_of(shape.drop_front(2), [](int64_t extent) { return extent == 1; });
+    };
+    auto isLast = [&](Value value) {
+      auto found = nodes.find(value.getDefiningOp());
+      return found != nodes.end() && found->second.last &&
+             llvm::is_contained(found->second.results, cast<OpResult>(value).getResultNumber());
+    };
+    for (auto &[op, node] : nodes) {
+      auto operands = llvm::map_range(node.operands, [op = op](unsigned i) { return op->getOperand(i); });
+      auto results = llvm::map_range(node.results, [op = op](unsigned i) -> Value { return op->getResult(i); });
+      if (!isa<LibraryCall>(op) && llvm::all_of(operands, isRow) && llvm::all_of(results, isRow))
+        node.last |= llvm::any_of(operands, isLast);
+    }
   }
 
   //===-- The rewrite ----------------------------------------------------------===//
@@ -198,9 +221,9 @@ private:
       op->erase();
   }
 
-  static SmallVector<Value> build(Operation &op, OpBuilder &builder, ValueRange operands) {
+  SmallVector<Value> build(Operation &op, OpBuilder &builder, ValueRange operands) {
     if (!op.hasTrait<Pointwise>())
-      return cast<LayoutAware>(op).buildChannelsLast(builder, operands);
+      return cast<LayoutAware>(op).buildChannelsLast(builder, operands, inBlocks);
     SmallVector<Type> types;
     for (Type type : op.getResultTypes())
       types.push_back(channelsLastType(type));
@@ -238,6 +261,7 @@ private:
   llvm::MapVector<Operation *, Node> nodes;
   llvm::DenseMap<Value, Value> inLast, inFirst;
   const target::Target &target;
+  const bool inBlocks; ///< long reductions become two; else split-reductions cuts them later
 };
 
 struct AssignLayouts : impl::AssignLayoutsPassBase<AssignLayouts> {

@@ -274,6 +274,29 @@ TEST(SplitReductions, GiveTheResultsOfWholeOnes) {
   cases.push_back({"channels", "(%x: tensor<6x5x4x9xf32>) -> (tensor<1x5x1x1xf32>)",
                    "%r = train.reduce sum %x [0, 2, 3] : tensor<6x5x4x9xf32> -> tensor<1x5x1x1xf32>\n",
                    test::Types::None, {{-2, 2}}, "%r"});
+  // Dimensions that become one, with small results, a stored result that the third kernel reads, and one of them of 1.
+  cases.push_back({"moments", "(%x: tensor<4x6x4x40xf32>, %s: tensor<1x1x1x40xf32>) -> (tensor<4x6x4x40xf32>, tensor<4x6x4x40xf32>, tensor<1x1x1x40xf32>)",
+                   "%z = train.relu %x : tensor<4x6x4x40xf32>\n"
+                   "%r = train.reduce sum %z [0, 1, 2] : tensor<4x6x4x40xf32> -> tensor<1x1x1x40xf32>\n"
+                   "%k = train.mul %r, %s : tensor<1x1x1x40xf32>\n"
+                   "%b = train.broadcast %k : tensor<1x1x1x40xf32> -> tensor<4x6x4x40xf32>\n"
+                   "%d = train.sub %z, %b : tensor<4x6x4x40xf32>\n"
+                   "%a = train.mul %d, %d : tensor<4x6x4x40xf32>\n"
+                   "%v = train.reduce sum %a [0, 1, 2] : tensor<4x6x4x40xf32> -> tensor<1x1x1x40xf32>\n"
+                   "%w = train.add %v, %s : tensor<1x1x1x40xf32>\n"
+                   "%q = train.broadcast %w : tensor<1x1x1x40xf32> -> tensor<4x6x4x40xf32>\n"
+                   "%n = train.mul %d, %q : tensor<4x6x4x40xf32>\n",
+                   test::Types::None, {{0, 1}}, "%z, %n, %w"});
+  cases.push_back({"one image", "(%x: tensor<1x12x8x40xf32>, %s: tensor<40xf32>) -> (tensor<1x1x1x40xf32>)",
+                   "%b = train.broadcast %s : tensor<40xf32> -> tensor<1x12x8x40xf32>\n"
+                   "%m = train.mul %x, %b : tensor<1x12x8x40xf32>\n"
+                   "%r = train.reduce sum %m [0, 1, 2] : tensor<1x12x8x40xf32> -> tensor<1x1x1x40xf32>\n",
+                   test::Types::None, {{0, 1}}, "%r"});
+  cases.push_back({"rows vary", "(%x: tensor<4x6x4x40xf32>, %s: tensor<4x1x1x1xf32>) -> (tensor<1x1x1x40xf32>)",
+                   "%b = train.broadcast %s : tensor<4x1x1x1xf32> -> tensor<4x6x4x40xf32>\n"
+                   "%m = train.mul %x, %b : tensor<4x6x4x40xf32>\n"
+                   "%r = train.reduce sum %m [0, 1, 2] : tensor<4x6x4x40xf32> -> tensor<1x1x1x40xf32>\n",
+                   test::Types::None, {{0, 1}}, "%r"});
   std::vector<OwningOpRef<ModuleOp>> whole, parted;
   int64_t cut = 0;
   for (const auto &[number, c] : llvm::enumerate(cases)) {

@@ -1,4 +1,5 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v3},func.func(assign-layouts))" | FileCheck %s
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(assign-layouts))" | FileCheck %s --check-prefix=CARD
 
 // Convolutions and the ops between them get channels last: one transpose of the input remains, the sum over space has the
 // same result in both layouts, and a reduction that keeps the channels becomes two. A weight's gradient is no activation.
@@ -73,4 +74,31 @@ func.func @forward(%x: tensor<8x28x28x64xf32>, %w: tensor<64x64x3x3xf32>) -> ten
   %a = train.conv %t, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 1>, padsEnd = array<i64: 1, 1>} : (tensor<8x64x28x28xf32>, tensor<64x64x3x3xf32>) -> tensor<8x64x28x28xf32>
   %l = train.transpose %a [0, 2, 3, 1] : tensor<8x64x28x28xf32> -> tensor<8x28x28x64xf32>
   return %l : tensor<8x28x28x64xf32>
+}
+
+// split-reductions cuts reductions for a card, so the one over pixels stays whole there, and the mean takes its layout: no
+// reshape keeps it out of the reduction's kernel.
+
+// CHECK-LABEL: func.func @mean
+// CHECK: train.reduce sum %{{.*}} [0, 1] : tensor<8x28x1x64xf32> -> tensor<1x1x1x64xf32>
+// CHECK: train.mul %{{.*}} : tensor<1x64x1x1xf32>
+// CARD-LABEL: func.func @mean
+// CARD: %[[A:.*]] = train.conv {{.*}}channelsLast = true
+// CARD: %[[W:.*]] = train.cast %[[A]]
+// CARD: %[[S:.*]] = train.reduce sum %[[W]] [0, 1, 2] : tensor<8x28x28x64xf32> -> tensor<1x1x1x64xf32>
+// CARD: train.mul %[[S]], %{{.*}} : tensor<1x1x1x64xf32>
+// CARD: train.sub %[[W]]
+func.func @mean(%x: tensor<8x28x28x64xbf16>, %v: tensor<64x64x3x3xbf16>, %k: tensor<64xf32>) -> tensor<8x28x28x64xbf16> attributes {train.entry = "mean"} {
+  %t = train.transpose %x [0, 3, 1, 2] : tensor<8x28x28x64xbf16> -> tensor<8x64x28x28xbf16>
+  %a = train.conv %t, %v {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 1>, padsEnd = array<i64: 1, 1>} : (tensor<8x64x28x28xbf16>, tensor<64x64x3x3xbf16>) -> tensor<8x64x28x28xbf16>
+  %w = train.cast %a : tensor<8x64x28x28xbf16> -> tensor<8x64x28x28xf32>
+  %s = train.reduce sum %w [0, 2, 3] : tensor<8x64x28x28xf32> -> tensor<1x64x1x1xf32>
+  %c = train.reshape %k : tensor<64xf32> -> tensor<1x64x1x1xf32>
+  %m = train.mul %s, %c : tensor<1x64x1x1xf32>
+  %b = train.broadcast %m : tensor<1x64x1x1xf32> -> tensor<8x64x28x28xf32>
+  %d = train.sub %w, %b : tensor<8x64x28x28xf32>
+  %e = train.cast %d : tensor<8x64x28x28xf32> -> tensor<8x64x28x28xbf16>
+  %f = train.conv %e, %v {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 1>, padsEnd = array<i64: 1, 1>} : (tensor<8x64x28x28xbf16>, tensor<64x64x3x3xbf16>) -> tensor<8x64x28x28xbf16>
+  %l = train.transpose %f [0, 2, 3, 1] : tensor<8x64x28x28xbf16> -> tensor<8x28x28x64xbf16>
+  return %l : tensor<8x28x28x64xbf16>
 }

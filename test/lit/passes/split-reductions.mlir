@@ -80,4 +80,46 @@ func.func @prime(%x: tensor<97x40xf32> {train.name = "x"}) -> (tensor<1x40xf32> 
   }
   return %y : tensor<1x40xf32>
 }
+
+// 4 × 6 × 4 rows: one dimension has no more than 6 parts, all together have 12. The scale of a column, which only the third
+// kernel reads, is computed in the second one; the activation is stored by the first kernel and read by the third.
+// CHECK-LABEL: func.func @pixels
+// CHECK: %[[X:.*]] = train.reshape %arg0 : tensor<4x6x4x40xf32> -> tensor<12x8x40xf32>
+// CHECK: %[[P:.*]]:2 = train.fused(%[[X]]{{.*}}) : (tensor<12x8x40xf32>, tensor<1x1x40xf32>) -> (tensor<12x1x40xf32>, tensor<12x8x40xf32>)
+// CHECK: train.reduce sum %{{.*}} [1] : tensor<12x8x40xf32> -> tensor<12x1x40xf32>
+// CHECK: %[[Q:.*]] = train.reshape %[[P]]#0 : tensor<12x1x40xf32> -> tensor<12x1x1x40xf32>
+// CHECK: %[[S:.*]] = train.fused(%[[Q]]) : (tensor<12x1x1x40xf32>) -> tensor<1x1x1x40xf32>
+// CHECK: train.reduce sum %{{.*}} [0]
+// CHECK: train.rsqrt
+// CHECK: %[[Y:.*]] = train.reshape %[[P]]#1 : tensor<12x8x40xf32> -> tensor<4x6x4x40xf32>
+// CHECK: train.fused(%[[S]], %[[Y]])
+// CHECK-NOT: train.rsqrt
+// CHECK: train.mul
+func.func @pixels(%x: tensor<4x6x4x40xf32> {train.name = "x"}, %s: tensor<1x1x1x40xf32> {train.name = "s"}) -> (tensor<4x6x4x40xf32> {train.name = "y"}, tensor<4x6x4x40xf32> {train.name = "z"}) attributes {train.entry = "pixels"} {
+  %y, %z = train.fused(%x, %s) : (tensor<4x6x4x40xf32>, tensor<1x1x1x40xf32>) -> (tensor<4x6x4x40xf32>, tensor<4x6x4x40xf32>) {
+  ^bb0(%p: tensor<4x6x4x40xf32>, %q: tensor<1x1x1x40xf32>):
+    %c = train.broadcast %q : tensor<1x1x1x40xf32> -> tensor<4x6x4x40xf32>
+    %m = train.mul %p, %c : tensor<4x6x4x40xf32>
+    %r = train.reduce sum %m [0, 1, 2] : tensor<4x6x4x40xf32> -> tensor<1x1x1x40xf32>
+    %e = train.rsqrt %r : tensor<1x1x1x40xf32>
+    %b = train.broadcast %e : tensor<1x1x1x40xf32> -> tensor<4x6x4x40xf32>
+    %n = train.mul %m, %b : tensor<4x6x4x40xf32>
+    train.yield %m, %n : tensor<4x6x4x40xf32>, tensor<4x6x4x40xf32>
+  }
+  return %y, %z : tensor<4x6x4x40xf32>, tensor<4x6x4x40xf32>
+}
+
+// A factor of each image: rows of different images do not share a dimension.
+// CHECK-LABEL: func.func @images
+// CHECK: train.reduce sum %{{.*}} [0, 2, 3] : tensor<4x6x1x4x40xf32> -> tensor<1x6x1x1x40xf32>
+func.func @images(%x: tensor<4x6x4x40xf32> {train.name = "x"}, %s: tensor<4x1x1x1xf32> {train.name = "s"}) -> (tensor<1x1x1x40xf32> {train.name = "y"}) attributes {train.entry = "images"} {
+  %y = train.fused(%x, %s) : (tensor<4x6x4x40xf32>, tensor<4x1x1x1xf32>) -> tensor<1x1x1x40xf32> {
+  ^bb0(%p: tensor<4x6x4x40xf32>, %q: tensor<4x1x1x1xf32>):
+    %c = train.broadcast %q : tensor<4x1x1x1xf32> -> tensor<4x6x4x40xf32>
+    %m = train.mul %p, %c : tensor<4x6x4x40xf32>
+    %r = train.reduce sum %m [0, 1, 2] : tensor<4x6x4x40xf32> -> tensor<1x1x1x40xf32>
+    train.yield %r : tensor<1x1x1x40xf32>
+  }
+  return %y : tensor<1x1x1x40xf32>
+}
 }
