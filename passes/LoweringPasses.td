@@ -188,7 +188,8 @@ def FuseKernelsPass : Pass<"fuse-kernels", "::mlir::func::FuncOp"> {
     minimize-saved: each copy joins its reader's kernel or is dropped. A widening cast belongs to the kernels that read
     it, even if there is only one, so that its operand is stored in the narrow type. Then producers and consumers share
     a kernel as long as one loop nest computes them (elementwise chains, reductions with their producers and consumers,
-    reductions over the same rows).
+    reductions over the same rows). A lookup of a few elements of a large value (`train.pick`) computes these from the
+    operands of the value's elementwise chain, unless the value is stored in any case.
 
     ```mlir
     %0 = train.mul %a, %b : tensor<8xf32>

@@ -35,6 +35,9 @@ bool isFusable(mlir::Operation *op);
 bool isCheapElement(mlir::Operation *op);
 /// True if each element of the result is one element of the single operand (transpose, slice, broadcast).
 bool isMovement(mlir::Operation *op);
+/// True for a large operand of which a lookup, a kernel of its own, reads a few elements: one for each element of its
+/// result, selected by data. It is cheaper to compute these from the operand's own operands than to store all.
+bool looksUpFew(mlir::OpOperand &use);
 int64_t elementsOf(mlir::Value value);
 using Extents = llvm::SmallVector<int64_t>;
 Extents extentsOf(mlir::Value value);
@@ -87,9 +90,10 @@ public:
   explicit RepeatedChains(mlir::func::FuncOp function);
 
   /// Repeats chains with one full-size operand for each of their readers: reading their operand costs as much as
-  /// reading their result would. A widening cast is repeated even for its first reader. Forward values that the
-  /// backward pass reads stay as minimize-saved decided. The backward pass repeats no chain that starts at a gathered
-  /// parameter, which would stay in memory until then; a parameter that is not sharded is in memory in any case.
+  /// reading their result would. A widening cast is repeated even for its first reader. A lookup of few elements gets a
+  /// copy unless the chain's result is stored in any case. Forward values that the backward pass reads stay as
+  /// minimize-saved decided. The backward pass repeats no chain that starts at a gathered parameter, which would stay
+  /// in memory until then; a parameter that is not sharded is in memory in any case.
   void repeat();
   /// True if every reader of `value` in another kernel recomputes it, so that it is never stored.
   static bool isChain(mlir::Value value);

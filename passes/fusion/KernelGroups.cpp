@@ -76,6 +76,42 @@ unsigned operandsOfMerged(const Group &a, const Group &b) {
   return inputs.size() + outputs;
 }
 
+bool isElementwiseChain(const Group &group) {
+  return llvm::all_of(group.ops, [](Operation *op) {
+    return op->hasTrait<Pointwise>() || isMovement(op) || isa<ConstantOp>(op) || !op->getNumOperands();
+  });
+}
+
+/// Elements of the value that the lookup in `to` reads, directly or through the elementwise ops and moves that have
+/// joined it; none if the group also reads the value in another way.
+std::optional<int64_t> lookedUp(Value value, const Group &to) {
+  int64_t reads = 0;
+  llvm::SetVector<Value> work;
+  work.insert(value);
+  for (size_t i = 0; i < work.size(); ++i)
+    for (OpOperand &use : work[i].getUses()) {
+      Operation *user = use.getOwner();
+      if (!to.ops.contains(user))
+        return std::nullopt;
+      if (user != to.ops.front())
+        work.insert(user->getResult(0));
+      else if (looksUpFew(use))
+        reads += elementsOf(user->getResult(0));
+      else
+        return std::nullopt;
+    }
+  return reads;
+}
+
+/// True if `to` is a lookup that alone reads the chain `from`, at so few elements that it reads less of the chain's
+/// operands than a kernel of the chain would write.
+bool joinsLookup(const Group &from, Value value, const Group &to) {
+  if (!isElementwiseChain(from) || !onlyUsedIn(from, value, to))
+    return false;
+  std::optional<int64_t> reads = lookedUp(value, to);
+  return reads && *reads * leaves(from) <= elementsOf(value);
+}
+
 /// True for a one-element value, or a chain of pointwise ops that only `to` reads, through a transpose, slice or the
 /// like.
 bool movesThrough(const Group &from, Value value, ArrayRef<Operation *> users, const Group &to) {
@@ -83,12 +119,9 @@ bool movesThrough(const Group &from, Value value, ArrayRef<Operation *> users, c
     return false;
   if (elementsOf(value) == 1)
     return true;
-  bool movesOnly = true;
-  for (Operation *op : from.ops) {
-    if (!op->hasTrait<Pointwise>() && !isMovement(op) && !isa<ConstantOp>(op) && op->getNumOperands())
-      return false;
-    movesOnly &= isMovement(op);
-  }
+  if (!isElementwiseChain(from))
+    return false;
+  const bool movesOnly = llvm::all_of(from.ops, isMovement);
   // A computed value is not recomputed at each place that reads it; a moved one costs nothing.
   for (Operation *user : users)
     if (user->hasTrait<Pointwise>() || isa<Reducible>(user) ||
@@ -113,10 +146,10 @@ SmallVector<Operation *> usersIn(Value value, const Group &group) {
 }
 
 bool fitsNest(const Group &from, const Group &to, Value value) {
-  if (isSoleKernel(from.ops.front()) || isSoleKernel(to.ops.front()))
+  if (isSoleKernel(from.ops.front()) || operandsOfMerged(from, to) > kMostOperands)
     return false;
-  if (operandsOfMerged(from, to) > kMostOperands)
-    return false;
+  if (isSoleKernel(to.ops.front()))
+    return joinsLookup(from, value, to);
   Shape shape = shapeOf(value);
   SmallVector<Operation *> users = usersIn(value, to);
   bool sameKey = from.space == to.space && from.reducedDims == to.reducedDims;

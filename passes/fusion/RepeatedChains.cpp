@@ -4,6 +4,7 @@
 #include "passes/Lowering.h"
 #include "passes/OpOrder.h"
 #include "passes/fusion/Fusion.h"
+#include "passes/fusion/KernelGroups.h"
 #include "support/PlanNames.h"
 
 using namespace mlir;
@@ -14,6 +15,9 @@ namespace {
 
 /// Longest chain that is recomputed for another kernel.
 constexpr unsigned kLongestRepeatedChain = 16;
+/// A smaller value is stored for a lookup: that takes less time than the kernel that may be added, since the lookup no
+/// longer waits for the value's kernel.
+constexpr int64_t kLeastLookedUp = int64_t(4) << 20;
 
 bool isSplatConstant(Value value) {
   auto constant = value.getDefiningOp<ConstantOp>();
@@ -44,6 +48,16 @@ bool isCheapElement(Operation *op) { return isFusable(op) && !isa<Reducible>(op)
 bool isMovement(Operation *op) {
   return op->getNumOperands() == 1 && !op->hasTrait<Pointwise>() && isCheapElement(op) &&
          cast<Fusible>(op).getOperandMap(0);
+}
+
+bool looksUpFew(OpOperand &use) {
+  Operation *op = use.getOwner();
+  auto fusible = dyn_cast<Fusible>(op);
+  const unsigned number = use.getOperandNumber();
+  return fusible && isSoleKernel(op) && !isa<LoopKernel>(op) && op->getNumResults() == 1 &&
+         fusible.readsOneElement(number) && !fusible.getOperandMap(number) &&
+         elementsOf(op->getResult(0)) * 4 <= elementsOf(use.get()) &&
+         tensorBytes(use.get().getType()) >= kLeastLookedUp;
 }
 
 int64_t elementsOf(Value value) { return cast<RankedTensorType>(value.getType()).getNumElements(); }
@@ -225,18 +239,27 @@ void RepeatedChains::repeat() {
     bool wider = !trivial && elementsOf(result) > 1 && widens(op);
     if (!trivial && !wider && !isChain(result))
       continue;
-    SmallVector<OpOperand *> uses;
+    SmallVector<OpOperand *> uses, lookups;
     const bool gathered = !trivial && forward.contains(op) && startsAtCollective(result);
-    bool materialised = false;
+    bool materialised = false, kept = false;
     for (OpOperand &use : result.getUses()) {
       Operation *user = use.getOwner();
-      if (!isFusable(user))
-        materialised = true;
-      else if (gathered && !loss.contains(user))
+      if (!isFusable(user)) {
+        if (looksUpFew(use) && forward.contains(op) == forward.contains(user))
+          lookups.push_back(&use);
+        else
+          materialised = true;
+      } else if (gathered && !loss.contains(user))
         materialised = true;
       else if (trivial || !forward.contains(op) || forward.contains(user))
         uses.push_back(&use);
+      else
+        kept = true;
     }
+    if (materialised || kept) // the value is stored in any case
+      materialised |= !lookups.empty();
+    else
+      uses.append(lookups);
     // Users in program order, whatever the order of the use list.
     llvm::sort(uses, [&](OpOperand *a, OpOperand *b) {
       return a->getOwner() == b->getOwner() ? a->getOperandNumber() < b->getOperandNumber()

@@ -16,7 +16,7 @@ LOSS = '[loss]\nkind = "cross_entropy"\nof = "logits"\ntarget = "labels"\n'
 EVERYTHING = f"ignore_index = 7\nlabel_smoothing = 0.1\nweight = [{', '.join(str(0.5 + c % 5) for c in range(CLASSES))}]\n"
 
 
-def language_model(path, classes_first=False):
+def language_model(path, classes_first=False, w=None, b=None):
     """x of token numbers → tanh(rows of w) · wᵀ + b: the head is tied to the embedding."""
     nodes = [helper.make_node("Cast", ["x"], ["tokens"], "cast", to=7), helper.make_node("Gather", ["w", "tokens"], ["e"], "embedding"),
              helper.make_node("Tanh", ["e"], ["h"], "tanh"), helper.make_node("Transpose", ["w"], ["t"], "transposed", perm=[1, 0]),
@@ -24,8 +24,9 @@ def language_model(path, classes_first=False):
              helper.make_node("Add", ["p", "b"], ["q" if classes_first else "logits"], "bias")]
     if classes_first:
         nodes.append(helper.make_node("Transpose", ["q"], ["logits"], "turned", perm=[0, 2, 1]))
-    shape = [BATCH, CLASSES, LENGTH] if classes_first else [BATCH, LENGTH, CLASSES]
-    return models.save(path, nodes, {"x": [BATCH, LENGTH]}, {"logits": shape}, {"w": W, "b": B})
+    w, b = (W, B) if w is None else (w, b)
+    shape = [BATCH, len(b), LENGTH] if classes_first else [BATCH, LENGTH, len(b)]
+    return models.save(path, nodes, {"x": [BATCH, LENGTH]}, {"logits": shape}, {"w": w, "b": b})
 
 
 W, B = models.random(1, CLASSES, WIDTH) * 3, models.random(2, CLASSES)
@@ -92,6 +93,18 @@ class Chunks(EndToEnd):
     def test_fuse_false_stores_the_logits(self):
         plan, _ = self.check("unfused", "", (*CHUNKED[:2], "--set", "compiler.fuse=false"))
         self.assertEqual(self.notes(plan, "chunked"), [])
+
+    def test_logits_in_16_bits_are_widened_for_the_targets_alone(self):
+        classes = 1402                                  # 4.3 MiB of f32, 2.1 MiB of bf16
+        model = language_model(self.folder / "m.onnx", w=models.random(1, classes, WIDTH) * 3, b=models.random(2, classes))
+        recipe, source = self.write("r.toml", LOSS + "class_axis = -1\n"), self.save("d.safetensors", **data())
+        losses = []
+        for name in ("fused", "stored"):
+            plan = self.compile(model, "--recipe", recipe, *WHOLE[:2], "--set", f"compiler.fuse={str(name == 'fused').lower()}",
+                                "--precision", "bf16", "--entry", "train", plan=f"{name}.tplan")
+            self.assertEqual(arena_by_workers(self.report(plan))[1] < 4 * BATCH * LENGTH * classes, name == "fused")
+            losses.append([line["loss"] for line in metrics(self.train(plan, source, steps=2, out=name))[0]])
+        self.assertEqual(*losses)
 
     def test_threads_and_budgets_change_no_bit(self):
         model, recipe = language_model(self.folder / "m.onnx"), self.write("r.toml", LOSS + "class_axis = -1\n")
