@@ -1,6 +1,8 @@
 //===- BlasArithmetic.cpp - what a product of cuBLASLt computes ----------===//
 #include "test/emulation/driver/BlasArithmetic.h"
 
+#include "runtime/data/transforms/EveryLevel.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -235,60 +237,108 @@ std::optional<Fault> Product::run(uint32_t work) const {
   return std::nullopt;
 }
 
+namespace {
+/// Rows of op(A) whose sums are made side by side, in groups that are one vector each. Every sum has its own order.
+constexpr uint64_t kGroup = 8, kGroups = 8, kRows = kGroup * kGroups;
+constexpr uint64_t kDepth = 512; ///< of a panel of op(A) that stays in the cache while the columns of op(B) pass
+using Wide = double __attribute__((vector_size(8 * kGroup)));
+using Narrow = float __attribute__((vector_size(4 * kGroup)));
+
+/// sums[i] += panel[p][i] * column[p] for each p in turn. The product of two f32 is exact in f64, so that each step
+/// rounds there and then to f32.
+TCC_EVERY_LEVEL void addProducts(const double *panel, const double *column, uint64_t depth, float *sums) {
+  Narrow one[kGroups];
+  std::memcpy(one, sums, sizeof one);
+  for (uint64_t p = 0; p < depth; ++p)
+    for (uint64_t g = 0; g < kGroups; ++g) {
+      Wide x;
+      std::memcpy(&x, panel + p * kRows + g * kGroup, sizeof x);
+      one[g] = __builtin_convertvector(x * column[p] + __builtin_convertvector(one[g], Wide), Narrow);
+    }
+  std::memcpy(sums, one, sizeof one);
+}
+
+/// The same in f64, with an fma a step.
+TCC_EVERY_LEVEL void addProducts(const double *panel, const double *column, uint64_t depth, double *sums) {
+  for (uint64_t p = 0; p < depth; ++p)
+    for (uint64_t i = 0; i < kRows; ++i)
+      sums[i] = std::fma(panel[p * kRows + i], column[p], sums[i]);
+}
+} // namespace
+
+double Product::elementOfA(const void *from, uint64_t row, uint64_t p) const {
+  const double value = loadElement(from, desc.transA ? p + row * uint64_t(a.ld) : row + p * uint64_t(a.ld), a.type);
+  return desc.computeType == CUBLAS_COMPUTE_32F_FAST_TF32 ? toTf32(float(value)) : value;
+}
+
+double Product::elementOfB(const void *from, uint64_t p, uint64_t column) const {
+  const double value =
+      loadElement(from, desc.transB ? column + p * uint64_t(b.ld) : p + column * uint64_t(b.ld), b.type);
+  return desc.computeType == CUBLAS_COMPUTE_32F_FAST_TF32 ? toTf32(float(value)) : value;
+}
+
 void Product::multiply(uint64_t batch, uint32_t work) const {
+  if (desc.computeType == CUBLAS_COMPUTE_64F)
+    multiplyIn<double>(batch, work);
+  else
+    multiplyIn<float>(batch, work);
+}
+
+/// Makes all sums of kRows rows of the result at a time.
+template <typename Sum> void Product::multiplyIn(uint64_t batch, uint32_t work) const {
   auto place = [&](const void *base, const BlasObject &l) {
     return static_cast<const std::byte *>(base) + static_cast<uint64_t>(l.stride) * batch * bytesOf(l.type);
   };
   const void *from = place(pointers[0], a), *with = place(pointers[1], b), *added = place(pointers[2], c);
   void *to = const_cast<std::byte *>(place(result, d));
-  const bool tf32 = desc.computeType == CUBLAS_COMPUTE_32F_FAST_TF32, isDouble = desc.computeType == CUBLAS_COMPUTE_64F;
-  // Rows of op(A) and columns of op(B), rounded to the compute type.
-  std::vector<double> left(shape.m * shape.k), right(shape.k * shape.n);
-  for (uint64_t i = 0; i < shape.m; ++i)
-    for (uint64_t p = 0; p < shape.k; ++p) {
-      double value = loadElement(from, desc.transA ? p + i * uint64_t(a.ld) : i + p * uint64_t(a.ld), a.type);
-      left[i * shape.k + p] = tf32 ? toTf32(float(value)) : value;
-    }
+  std::vector<double> right(shape.k * shape.n), panel(kRows * std::min(shape.k, kDepth));
   for (uint64_t j = 0; j < shape.n; ++j)
-    for (uint64_t p = 0; p < shape.k; ++p) {
-      double value = loadElement(with, desc.transB ? j + p * uint64_t(b.ld) : p + j * uint64_t(b.ld), b.type);
-      right[j * shape.k + p] = tf32 ? toTf32(float(value)) : value;
-    }
+    for (uint64_t p = 0; p < shape.k; ++p)
+      right[j * shape.k + p] = elementOfB(with, p, j);
   const Epilogue epilogue = *epilogueOf(desc.epilogue);
   std::vector<float> sums(epilogue.sums == Epilogue::None ? 0 : vectorLength(epilogue, shape));
   const uint64_t part = (shape.k + parts - 1) / parts;
   const bool backwards = anyOrder && (standIn().options.machine.seed * 31 + work) * 2654435761 >> 13 & 1;
-  for (uint64_t j = 0; j < shape.n; ++j)
-    for (uint64_t i = 0; i < shape.m; ++i) {
-      const double *x = &left[i * shape.k], *y = &right[j * shape.k];
-      double sum = 0;
-      for (uint64_t number = 0; number * part < shape.k; ++number) {
-        const uint64_t begin = (backwards ? (shape.k - 1) / part - number : number) * part;
-        const uint64_t end = std::min(shape.k, begin + part);
-        if (isDouble) {
-          double one = 0;
-          for (uint64_t p = begin; p < end; ++p)
-            one = std::fma(x[p], y[p], one);
-          sum += one;
-        } else {
-          float one = 0; // the product of two f32 is exact in f64, so that each step rounds once, as an fma does
-          for (uint64_t p = begin; p < end; ++p)
-            one = float(x[p] * y[p] + double(one));
-          sum = float(float(sum) + one);
-        }
+  std::vector<Sum> ones(shape.n * kRows), totals(shape.n * kRows);
+  for (uint64_t first = 0; first < shape.m; first += kRows) {
+    const uint64_t rows = std::min(kRows, shape.m - first);
+    std::fill(totals.begin(), totals.end(), Sum(0));
+    for (uint64_t number = 0; number * part < shape.k; ++number) {
+      const uint64_t begin = (backwards ? (shape.k - 1) / part - number : number) * part;
+      const uint64_t end = std::min(shape.k, begin + part);
+      std::fill(ones.begin(), ones.end(), Sum(0));
+      for (uint64_t at = begin; at < end; at += kDepth) {
+        const uint64_t depth = std::min(kDepth, end - at);
+        for (uint64_t i = 0; i < rows; ++i)
+          for (uint64_t p = 0; p < depth; ++p)
+            panel[p * kRows + i] = elementOfA(from, first + i, at + p);
+        for (uint64_t j = 0; j < shape.n; ++j)
+          addProducts(panel.data(), &right[j * shape.k + at], depth, &ones[j * kRows]);
       }
-      const uint64_t at = i + j * uint64_t(d.ld);
-      double value = alpha * sum;
-      if (beta != 0)
-        value += beta * loadElement(added, i + j * uint64_t(c.ld), c.type);
-      storeElement(to, at, finish(value, batch, i, j, sums), d.type);
+      for (uint64_t i = 0; i < ones.size(); ++i)
+        totals[i] += ones[i];
     }
-  storeSums(left, right, sums);
+    for (uint64_t j = 0; j < shape.n; ++j)
+      for (uint64_t i = first; i < first + rows; ++i) {
+        double value = alpha * double(totals[j * kRows + i - first]);
+        if (beta != 0)
+          value += beta * loadElement(added, i + j * uint64_t(c.ld), c.type);
+        storeElement(to, i + j * uint64_t(d.ld), finish(epilogue, value, batch, i, j, sums), d.type);
+      }
+  }
+  for (uint64_t p = 0; p < shape.k; ++p)
+    for (uint64_t i = 0; i < sums.size(); ++i)
+      if (epilogue.sums == Epilogue::RowsOfA)
+        sums[i] += float(elementOfA(from, i, p));
+      else if (epilogue.sums == Epilogue::ColumnsOfB)
+        sums[i] += float(right[i * shape.k + p]);
+  for (uint64_t i = 0; i < sums.size(); ++i)
+    storeElement(desc.vector, i, sums[i], d.type);
 }
 
 /// Applies the epilogue in f32. No step rounds to D's type, since only the last result is stored.
-double Product::finish(double value, uint64_t batch, uint64_t row, uint64_t column, std::vector<float> &sums) const {
-  const Epilogue epilogue = *epilogueOf(desc.epilogue);
+double Product::finish(const Epilogue &epilogue, double value, uint64_t batch, uint64_t row, uint64_t column,
+                       std::vector<float> &sums) const {
   const uint64_t at = row + column * uint64_t(desc.auxiliaryLd);
   if (epilogue.adds)
     value = float(value) + float(loadElement(desc.vector, batch * uint64_t(desc.vectorStride) + row, d.type));
@@ -301,17 +351,6 @@ double Product::finish(double value, uint64_t batch, uint64_t row, uint64_t colu
   if (epilogue.sums == Epilogue::RowsOfD)
     sums[row] += float(value);
   return value;
-}
-
-void Product::storeSums(const std::vector<double> &left, const std::vector<double> &right,
-                        std::vector<float> &sums) const {
-  const Epilogue epilogue = *epilogueOf(desc.epilogue);
-  for (uint64_t p = 0; p < shape.k; ++p)
-    for (uint64_t i = 0; i < sums.size(); ++i)
-      if (epilogue.sums == Epilogue::RowsOfA || epilogue.sums == Epilogue::ColumnsOfB)
-        sums[i] += float(epilogue.sums == Epilogue::RowsOfA ? left[i * shape.k + p] : right[i * shape.k + p]);
-  for (uint64_t i = 0; i < sums.size(); ++i)
-    storeElement(desc.vector, i, sums[i], d.type);
 }
 
 } // namespace tcc::emulation

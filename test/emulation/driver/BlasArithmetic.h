@@ -67,8 +67,12 @@ struct Product {
 
 private:
   void multiply(uint64_t batch, uint32_t work) const;
-  double finish(double value, uint64_t batch, uint64_t row, uint64_t column, std::vector<float> &sums) const;
-  void storeSums(const std::vector<double> &left, const std::vector<double> &right, std::vector<float> &sums) const;
+  template <typename Sum> void multiplyIn(uint64_t batch, uint32_t work) const;
+  /// An element of op(A) or op(B), rounded to the compute type.
+  double elementOfA(const void *from, uint64_t row, uint64_t p) const;
+  double elementOfB(const void *from, uint64_t p, uint64_t column) const;
+  double finish(const Epilogue &epilogue, double value, uint64_t batch, uint64_t row, uint64_t column,
+                std::vector<float> &sums) const;
 };
 
 } // namespace tcc::emulation

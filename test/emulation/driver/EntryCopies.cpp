@@ -52,8 +52,11 @@ std::optional<Fault> move(void *to, const void *from, size_t bytes, uint32_t wor
 std::optional<Fault> fill(void *to, size_t bytes, const void *pattern, size_t width, uint32_t work, const char *what) {
   if (auto fault = standIn().machine.memory().touchByWork(to, bytes, kWrite, work, what))
     return fault;
-  for (size_t at = 0; at < bytes; at += width)
-    std::memcpy(static_cast<char *>(to) + at, pattern, width);
+  if (width == 1)
+    std::memset(to, *static_cast<const unsigned char *>(pattern), bytes);
+  else
+    for (size_t at = 0; at < bytes; at += width)
+      std::memcpy(static_cast<char *>(to) + at, pattern, width);
   Allocation *whole = standIn().machine.memory().find(to);
   if (uint64_t cleared = standIn().options.clearedBytes;
       whole->cells && whole->base == to && whole->bytes == bytes && cleared < bytes)

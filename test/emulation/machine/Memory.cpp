@@ -11,6 +11,8 @@ namespace tcc::emulation {
 
 namespace {
 constexpr uint64_t kPage = 4096;
+/// Opening and closing device memory takes time in proportion to its pages.
+constexpr uint64_t kHugePage = 2 << 20;
 
 std::byte *mapPages(uint64_t bytes, int protection) {
   void *at = ::mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -32,10 +34,13 @@ Memory::~Memory() {
 
 Allocation &Memory::allocate(uint64_t bytes, Home home, std::string name, bool written) {
   auto made = std::make_unique<Allocation>();
-  uint64_t pages = (bytes + kPage - 1) / kPage * kPage;
+  const uint64_t pages = (bytes + kPage - 1) / kPage * kPage, alignment = pages < kHugePage ? kPage : kHugePage;
+  std::byte *mapped = mapPages(pages + alignment + kPage, PROT_NONE);
   made->mappedBytes = pages + 2 * kPage;
-  made->base = mapPages(made->mappedBytes, PROT_NONE) + kPage;
+  made->base = mapped + alignment - reinterpret_cast<uintptr_t>(mapped) % alignment;
   made->bytes = bytes;
+  if (alignment == kHugePage)
+    ::madvise(made->base, pages, MADV_HUGEPAGE);
   made->home = home;
   made->name = std::move(name);
   ::mprotect(made->base, pages, PROT_READ | PROT_WRITE);
