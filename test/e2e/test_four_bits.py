@@ -1,4 +1,7 @@
 """Frozen bases in 4 bits, against bitsandbytes' NF4 and MatMulNBits' integers as numpy computes them, with nested scales and without."""
+import re
+
+import models
 import numpy as np
 import onnx
 import safetensors.numpy
@@ -246,6 +249,35 @@ class FourBits(EndToEnd):
         text = self.succeed("tcc", "report", "plan.tplan").out
         self.assertRegex(text, rf"base in 4 bits \(nf4, blocks of 64\): {len(matrices)} tensors, .* in place of")
         self.assertRegex(text, "frozen tensors? of .* in the model's type")
+
+    def test_cards_widen_one_matrix_at_a_time(self):
+        """A kernel makes the copy right before its product, in the product's type and in the order of the codes: forward, and again from
+        the same codes for the gradient of the input."""
+        sizes = {f"l{i}.weight": shape for i, shape in enumerate([(256, 512), (512, 256), (256, 384), (384, 256)])}
+        nodes = []
+        for i, name in enumerate(sizes):
+            nodes += [helper.make_node("MatMul", [f"r{i}" if i else "x", name], [f"h{i}"], name), helper.make_node("Relu", [f"h{i}"], [f"r{i + 1}"])]
+        weights = {name: models.random(i, *shape) for i, (name, shape) in enumerate(sizes.items())}
+        model = models.save(self.folder / "mlp.onnx", nodes, {"x": (64, 256)}, {"r4": (64, 256)}, weights)
+        words = ("--set", 'loss.kind="mse"', "--set", 'loss.target="t"', "--set", 'adapter.targets=["l*"]', "--set", "adapter.rank=4",
+                 "--target", "cuda:sm_90", "--entry", "train")
+        for precision, wide, bases in (("f32", 4, ("nf4", "int8")), ("bf16", 2, ("nf4", "int4", "nested"))):
+            plain = self.report(self.compile(model, *words, "--set", f'adapter.base="{precision}"', "--precision", precision))["memory"]
+            largest = max(a * b for a, b in sizes.values()) * wide
+            for base in bases:
+                with self.subTest(precision=precision, base=base):
+                    report = self.report(self.compile(model, *words, *base_of(base), "--precision", precision, "--dump-phases-to", f"{precision}-{base}"))
+                    program, = report["adapters"]["base"]["widened"]
+                    # The first layer's input needs no gradient.
+                    expected = sorted((name, a * b * wide) for i, (name, (a, b)) in enumerate(sizes.items()) for _ in range(2 if i else 1))
+                    self.assertEqual(sorted((copy["name"], copy["bytes"]) for copy in program["copies"]), expected)
+                    # The products of the adapter, to whose sum the product adds, may come between.
+                    self.assertLessEqual(max(copy["last"] - copy["first"] for copy in program["copies"]), 3)
+                    self.assertEqual(program["most_bytes"], largest)
+                    self.assertLessEqual(report["memory"]["arena_bytes"], plain["arena_bytes"] + largest)
+                    self.assertLess(report["memory"]["resident"]["frozen"], plain["resident"]["frozen"] / (2 if base == "int8" else 3))
+                    ordered = next((self.folder / f"{precision}-{base}").glob("*-decompose.mlir")).read_text()
+                    self.assertEqual(re.findall(r"train\.unpack.* strides = \[1, ", ordered), [])
 
     def test_threads_and_resume_change_no_bit(self):
         four = (*base_of("nested"), "--set", "adapter.dropout=0.1")

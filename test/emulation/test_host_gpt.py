@@ -28,7 +28,7 @@ HOST = ["--set", "offload.bytes_per_second=1e13"]  # a link at which moving a va
 PAIRS = 12 if ALL or FOLDER else 3
 # What may be on the host, pair by pair. A small batch of a large model has so little in its activations that state alone is moved as
 # long as it may be.
-WHAT = ["auto", "auto", "activations"] if FOLDER else ["auto"]
+WHAT = ["auto", "activations", "auto"] if FOLDER else ["auto"]
 
 
 class HostOfAGpt(EndToEnd):

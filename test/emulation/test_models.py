@@ -18,6 +18,7 @@ import safetensors.numpy
 import test_phases
 from common import BIN, ROOT, ZOO, EndToEnd, metrics
 from onnxruntime.quantization.quant_utils import QuantFormat
+from test_four_bits import base_of
 from test_stored_four_bits import base_model, quantised
 
 SOME = ["mlp", "lstm-lm"]
@@ -49,18 +50,21 @@ class Models(EndToEnd):
             self.assertEqual(len(losses), 1, f"{case}: the loss depends on the order of threads: {losses}")
 
     def test_weights_in_4_bits(self):
-        """Files with weights in 4 bits, and adapters beside them: the losses of the CPU, up to the order of sums."""
+        """Files with weights in 4 bits, and matrices that the compiler rounds, with nested scales too; adapters beside them: the losses of
+        the CPU, up to the order of sums."""
         rng = np.random.default_rng(5)
         data = self.save("data.safetensors", ids=rng.integers(0, 50, (24, 6)), labels=rng.integers(0, 7, (24, 6)))
-        for form in QuantFormat:
-            with self.subTest(form=form):
-                onnx.save(quantised(base_model(), form, False, 32), self.folder / "model.onnx")
+        cases = [(form.name, quantised(base_model(), form, False, 32), ()) for form in QuantFormat]
+        cases += [(base, base_model(), base_of(base)) for base in ("nested", "int4")]
+        for case, model, words in cases:
+            with self.subTest(case):
+                onnx.save(model, self.folder / "model.onnx")
                 losses = []
                 for name, target, more, env in (("cpu", "cpu", (), {}), ("card", "cuda:sm_90", ("--device", "cuda"), stand_in(mode="fast"))):
                     plan = self.compile("model.onnx", "--set", 'loss.kind="cross_entropy"', "--set", 'loss.target="labels"', "--set",
                                         "loss.class_axis=-1", "--set", 'adapter.targets=["up", "down", "head"]', "--set", "adapter.rank=4",
-                                        "--target", target, plan=f"{name}.tplan")
-                    run = self.train(plan, data, *more, steps=4, out=f"{form.name}-{name}", env=env)
+                                        *words, "--target", target, plan=f"{name}.tplan")
+                    run = self.train(plan, data, *more, steps=4, out=f"{case}-{name}", env=env)
                     losses.append([line["loss"] for line in metrics(run)[0]])
                 np.testing.assert_allclose(*losses, rtol=1e-6)
 

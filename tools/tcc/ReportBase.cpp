@@ -9,11 +9,13 @@
 #include "runtime/plan/DType.h"
 #include "runtime/plan/FourBits.h"
 #include "runtime/plan/Int8.h"
+#include "runtime/plan/JoinedKernels.h"
 #include "tools/common/TextTable.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <span>
 
 namespace tcc::report {
 
@@ -25,31 +27,33 @@ struct WidenedCopy {
 };
 
 /// Transient buffers with a weight's element count, written by a kernel that reads integers and scales alone: a lookup
-/// also reads indices, and a product that unpacks integers is no kernel.
+/// also reads indices, and a product that unpacks integers is no kernel. The kernel may share its launch with others.
 std::vector<WidenedCopy> widenedCopies(const plan::Plan &plan, const plan::Entry &program) {
   std::vector<WidenedCopy> copies;
-  for (const plan::Instruction &instruction : program.instructions()) {
+  auto addCopies = [&](std::span<const plan::Operand *const> operands) {
     std::map<uint64_t, std::string> read; // weights by their count
-    const bool stateAlone =
-        std::all_of(instruction.operands().begin(), instruction.operands().end(), [&](const plan::Operand &operand) {
-          return !operand.read() || program.buffers(int(operand.buffer())).variable() >= 0;
-        });
-    if (!instruction.has_kernel() || !stateAlone)
-      continue;
-    for (const plan::Operand &operand : instruction.operands()) {
-      const int variable = program.buffers(int(operand.buffer())).variable();
-      if (variable >= 0 && operand.read() && !plan.variables(variable).scale().empty())
+    for (const plan::Operand *operand : operands) {
+      const int variable = program.buffers(int(operand->buffer())).variable();
+      if (operand->read() && variable < 0)
+        return;
+      if (operand->read() && !plan.variables(variable).scale().empty())
         read[plan::elementCount(plan::valueType(plan.variables(variable))).value_or(0)] =
             plan.variables(variable).name();
     }
-    for (const plan::Operand &operand : instruction.operands()) {
-      const plan::Buffer &buffer = program.buffers(int(operand.buffer()));
-      if (!operand.write() || buffer.arena() != plan::TRANSIENT || !plan::isFloatingPoint(buffer.type().dtype()))
+    for (const plan::Operand *operand : operands) {
+      const plan::Buffer &buffer = program.buffers(int(operand->buffer()));
+      if (!operand->write() || buffer.arena() != plan::TRANSIENT || !plan::isFloatingPoint(buffer.type().dtype()))
         continue;
       if (auto found = read.find(plan::elementCount(buffer.type()).value_or(0)); found != read.end())
         copies.push_back({found->second, &buffer});
     }
-  }
+  };
+  for (const plan::Instruction &instruction : program.instructions())
+    for (int first = 0; instruction.has_kernel() && first < instruction.operands_size();) {
+      const plan::OperandRange member = plan::operandsOfMember(instruction, first);
+      addCopies(std::span(instruction.operands().data() + member.first, size_t(member.count)));
+      first = member.first + member.count;
+    }
   return copies;
 }
 

@@ -322,6 +322,7 @@ public:
     case Stage::Layouts:
       // Runs after all products are known.
       if (wishes.libraryKernels) {
+        passes.addNestedPass<mlir::func::FuncOp>(train::createUnpackInOrderPass());
         passes.addNestedPass<mlir::func::FuncOp>(train::createAlignProductsPass({model.productRowBytes}));
         passes.addPass(mlir::createCSEPass());
       }

@@ -50,6 +50,24 @@ def CallAttentionPass : Pass<"call-attention", "::mlir::ModuleOp"> {
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
+def UnpackInOrderPass : Pass<"unpack-in-order", "::mlir::func::FuncOp"> {
+  let summary = "Widen matrices of 4 bits for products in the order of their codes";
+  let description = [{
+    A matrix that products alone read, and whose codes run along its columns, is unpacked transposed, and the products
+    read it transposed: neighbouring threads then read neighbouring codes. Values and sums stay the same.
+
+    ```mlir
+    %w = train.unpack nf4 %q, %s block = 64 shape = [48, 32] strides = [1, 48] : (tensor<768xui8>, tensor<24xf32>) -> tensor<48x32xf32>
+    %b = train.reshape %w : tensor<48x32xf32> -> tensor<1x48x32xf32>
+    %y = train.matmul %x, %b : (tensor<1x64x48xf32>, tensor<1x48x32xf32>) -> tensor<1x64x32xf32>
+    // becomes
+    %w = train.unpack nf4 %q, %s block = 64 shape = [32, 48] strides = [48, 1] : (tensor<768xui8>, tensor<24xf32>) -> tensor<32x48xf32>
+    %b = train.reshape %w : tensor<32x48xf32> -> tensor<1x32x48xf32>
+    %y = train.matmul %x, %b {transB = true} : (tensor<1x64x48xf32>, tensor<1x32x48xf32>) -> tensor<1x64x32xf32>
+    ```
+  }];
+}
+
 def AlignProductsPass : Pass<"align-products", "::mlir::func::FuncOp"> {
   let summary = "Pad matrices whose rows would slow tensor cores down";
   let description = [{
