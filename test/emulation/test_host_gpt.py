@@ -28,7 +28,7 @@ HOST = ["--set", "offload.bytes_per_second=1e13"]  # a link at which moving a va
 PAIRS = 12 if ALL or FOLDER else 3
 # What may be on the host, pair by pair. A small batch of a large model has so little in its activations that state alone is moved as
 # long as it may be.
-WHAT = ["auto", "activations", "auto"] if FOLDER else ["auto"]
+WHAT = ["auto", "auto", "activations"] if FOLDER else ["auto"]
 
 
 class HostOfAGpt(EndToEnd):
@@ -136,6 +136,8 @@ class HostOfAGpt(EndToEnd):
                 offload = self.report(plan)["offload"]
                 self.assertGreater(offload["state_bytes"], 0)
                 self.assertEqual(self.run_of(plan, *job, seed=3, devices=devices), expected)
+                print(f"{name}: {least / 2**20:.1f} MiB on the card, {offload['state_bytes'] / 2**20:.1f} of state and "
+                      f"{offload['value_bytes'] / 2**20:.1f} of values on the host; bits equal", flush=True)
         # Two optimizers in turn, of the first blocks and of everything else.
         loss = "loss = { " + ", ".join(phases[1].split("[optimizer]")[0].split("\n")[:-1]) + " }\n"
         names = [weight for weight in models.onnx.load(self.model, load_external_data=False).graph.initializer if len(weight.dims) == 2 and weight.name.endswith("weight")]
@@ -148,6 +150,7 @@ class HostOfAGpt(EndToEnd):
         moved = self.plan("phases", "--set", "offload.what=state")
         self.assertGreater(self.report(moved)["offload"]["state_bytes"], 0)
         self.assertEqual(self.run_of(moved, seed=4), expected)
+        print(f"phases: {self.report(moved)['offload']['state_bytes'] / 2**20:.1f} MiB of state on the host; bits equal", flush=True)
 
 
 if __name__ == "__main__":

@@ -54,8 +54,8 @@ void replaceByTranspose(Value matrix, Value other) {
     OpBuilder builder(reader);
     Operation *copy = builder.clone(*reader);
     copy->setOperand(0, other);
-    copy->getResult(0).setType(RankedTensorType::get(turned(shapeOf(reader->getResult(0))),
-                                                     elementTypeOf(reader->getResult(0))));
+    copy->getResult(0).setType(
+        RankedTensorType::get(turned(shapeOf(reader->getResult(0))), elementTypeOf(reader->getResult(0))));
     replaceByTranspose(reader->getResult(0), copy->getResult(0));
     reader->erase();
   }
