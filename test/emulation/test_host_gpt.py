@@ -139,7 +139,7 @@ class HostOfAGpt(EndToEnd):
                 print(f"{name}: {least / 2**20:.1f} MiB on the card, {offload['state_bytes'] / 2**20:.1f} of state and "
                       f"{offload['value_bytes'] / 2**20:.1f} of values on the host; bits equal", flush=True)
         # Two optimizers in turn, of the first blocks and of everything else.
-        loss = "loss = { " + ", ".join(phases[1].split("[optimizer]")[0].split("\n")[:-1]) + " }\n"
+        loss = "loss = { " + ", ".join(filter(None, phases[1].split("[optimizer]")[0].split("\n"))) + " }\n"
         names = [weight for weight in models.onnx.load(self.model, load_external_data=False).graph.initializer if len(weight.dims) == 2 and weight.name.endswith("weight")]
         first = [weight.name for weight in names[:len(names) // 2]]
         rest = [weight.name for weight in names[len(names) // 2:]]
