@@ -82,7 +82,8 @@ void addLossEntry(plan::Plan &plan, const plan::Entry &gradients) {
     if (!needed[number] && buffer.first() >= 0)
       continue;
     buffer.set_first(buffer.first() < 0 ? -1 : keptBefore(buffer.first()));
-    buffer.set_last(buffer.last() == gradients.instructions_size() ? int(kept.size()) : keptBefore(buffer.last() + 1) - 1);
+    const bool atExit = buffer.last() == gradients.instructions_size();
+    buffer.set_last(atExit ? int(kept.size()) : keptBefore(buffer.last() + 1) - 1);
     *entry.add_buffers() = std::move(buffer);
   }
   for (plan::Instruction &instruction : *entry.mutable_instructions())
