@@ -23,6 +23,7 @@
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/RecipeAttribute.h"
+#include "passes/memory/FrontierRows.h"
 #include "passes/training/ParameterGroups.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/Verifier.h"
@@ -270,30 +271,22 @@ private:
     return status;
   }
 
-  /// Joins the ladders of two modules with the same entries: of the points without memory of the host, those remain
-  /// that no other one beats in bytes and cost.
+  /// Joins the ladders of two modules with the same entries.
   static void mergeLadders(ModuleOp from, ModuleOp to) {
-    auto number = [](Attribute point, StringRef key) {
-      return cast<IntegerAttr>(cast<DictionaryAttr>(point).get(key)).getInt();
-    };
     for (auto function : to.getOps<func::FuncOp>()) {
       auto other = from.lookupSymbol<func::FuncOp>(function.getName());
       auto points = function->getAttrOfType<ArrayAttr>(train::names::kFrontier);
       auto more = other ? other->getAttrOfType<ArrayAttr>(train::names::kFrontier) : ArrayAttr();
       if (!points || !more)
         continue;
-      SmallVector<Attribute> onDevice, all, withHost;
+      SmallVector<Attribute> all;
       for (ArrayAttr list : {points, more})
-        for (Attribute point : list)
-          (number(point, "host_bytes") + number(point, "moved_state_bytes") ? withHost : onDevice).push_back(point);
-      llvm::stable_sort(onDevice, [&](Attribute a, Attribute b) {
-        return std::pair(number(a, "cost"), number(a, "bytes")) < std::pair(number(b, "cost"), number(b, "bytes"));
-      });
-      for (Attribute point : onDevice)
-        if (all.empty() || number(point, "bytes") < number(all.back(), "bytes"))
-          all.push_back(point);
-      llvm::append_range(all, withHost);
-      function->setAttr(train::names::kFrontier, ArrayAttr::get(to.getContext(), all));
+        for (Attribute point : list) {
+          NamedAttrList row(cast<DictionaryAttr>(point));
+          row.set("chosen", BoolAttr::get(to.getContext(), false)); // a ladder chooses nothing
+          all.push_back(row.getDictionary(to.getContext()));
+        }
+      function->setAttr(train::names::kFrontier, train::withoutBeatenRows(to.getContext(), all));
     }
   }
 

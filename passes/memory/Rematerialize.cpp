@@ -12,6 +12,7 @@
 #include "passes/Lowering.h"
 #include "passes/RecipeAttribute.h"
 #include "passes/memory/EntryProblem.h"
+#include "passes/memory/FrontierRows.h"
 #include "passes/memory/HostState.h"
 #include "runtime/plan/VirtualRanks.h"
 #include "support/BytesText.h"
@@ -467,7 +468,7 @@ private:
           for (const auto *points : {&one.frontier.points, &one.frontier.offloaded})
             for (const planning::FrontierPoint &point : *points)
               addRow(point, level.movedBytes);
-    function->setAttr(names::kFrontier, builder.getArrayAttr(frontier));
+    function->setAttr(names::kFrontier, withoutBeatenRows(&getContext(), frontier));
     function->setAttr(names::kWithoutRecomputeBytes, integer(ladder.frontier.points.front().bytes));
     const planning::PackingSolution &packing = chosen.packing;
     function->setAttr(names::kPackedOffsets,

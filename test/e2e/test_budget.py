@@ -143,6 +143,18 @@ class Budget(BudgetChecks):
             self.assertEqual(report["memory"]["entries"]["train"]["programs"]["step"]["arena_bytes"], arenas[precision])
         self.assertLess(arenas["bf16"], arenas["f32"])
 
+    def test_no_point_of_a_frontier_is_beaten_by_another(self):
+        """Neither with memory of the host, whose points come from several choices of what may be there."""
+        model = models.gpt(self.folder / "gpt.onnx", 2, 16, 1, 64, 2, 64)
+        recipe = self.write("gpt.toml", '[loss]\nkind = "cross_entropy"\nof = "logits"\ntarget = "labels"\nclass_axis = -1\n'
+                                        '[optimizer]\nkind = "adamw"\nlr = 0.003\n[train]\nclip_norm = 0.1\n')
+        programs = json.loads(self.succeed("tcc", "frontier", model, "--recipe", recipe, "--target", "cuda:sm_90", "--entry", "train", "--set",
+                                           "offload.bytes_per_second=1e13", "--json").out)["programs"]
+        rows = [(row["total_bytes"], row.get("host_bytes", 0), row["cost"])
+                for row in programs["step"]["points"] + programs["step"]["points_with_host"]]
+        self.assertEqual([], [(row, other) for row in rows for other in rows
+                              if row is not other and all(b <= a for a, b in zip(row, other))])
+
     def test_less_memory_for_a_share_of_the_time(self):
         """Entries with much memory become smaller, entries with little stay as they are, and no bit changes."""
         recipe = self.write("r.toml", models.CLASSES + models.SGD)
