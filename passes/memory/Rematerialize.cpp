@@ -9,10 +9,10 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/Frontier.h"
 #include "passes/Common.h"
+#include "passes/FrontierRows.h"
 #include "passes/Lowering.h"
 #include "passes/RecipeAttribute.h"
 #include "passes/memory/EntryProblem.h"
-#include "passes/memory/FrontierRows.h"
 #include "passes/memory/HostState.h"
 #include "runtime/plan/VirtualRanks.h"
 #include "support/BytesText.h"

@@ -1,5 +1,5 @@
 //===- FrontierRows.cpp - the points of an entry's frontier ---------------===//
-#include "passes/memory/FrontierRows.h"
+#include "passes/FrontierRows.h"
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/STLExtras.h"
@@ -15,14 +15,14 @@ struct Row {
     auto row = cast<DictionaryAttr>(attribute);
     auto number = [&](llvm::StringRef key) { return cast<IntegerAttr>(row.get(key)).getInt(); };
     host = number("host_bytes") + number("moved_state_bytes");
-    card = number("bytes") - number("moved_state_bytes");
+    device = number("bytes") - number("moved_state_bytes");
     cost = number("cost");
     isChosen = row.getAs<BoolAttr>("chosen").getValue();
   }
-  bool isAtMost(const Row &other) const { return card <= other.card && host <= other.host && cost <= other.cost; }
+  bool isAtMost(const Row &other) const { return device <= other.device && host <= other.host && cost <= other.cost; }
 
   Attribute attribute;
-  int64_t card = 0; ///< relative to all state on the card
+  int64_t device = 0; ///< relative to all state on the device
   int64_t host = 0, cost = 0;
   bool isChosen = false;
 };
