@@ -36,8 +36,8 @@ ArrayAttr withoutBeatenRows(MLIRContext *context, llvm::ArrayRef<Attribute> attr
   llvm::SmallVector<Attribute> kept;
   for (const auto &[place, row] : llvm::enumerate(rows)) {
     const bool isBeaten = llvm::any_of(llvm::enumerate(rows), [&, place = place, &row = row](const auto &other) {
-      const bool comesFirst = other.index() < place || !row.isAtMost(other.value());
-      return other.index() != place && other.value().isAtMost(row) && comesFirst;
+      const bool areEqual = other.value().isAtMost(row) && row.isAtMost(other.value());
+      return areEqual ? other.index() < place : other.value().isAtMost(row);
     });
     if (row.isChosen || !isBeaten)
       kept.push_back(row.attribute);

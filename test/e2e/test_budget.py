@@ -144,7 +144,7 @@ class Budget(BudgetChecks):
         self.assertLess(arenas["bf16"], arenas["f32"])
 
     def test_no_point_of_a_frontier_is_beaten_by_another(self):
-        """Neither with memory of the host, whose points come from several choices of what may be there."""
+        """Points with memory of the host are found for each choice of state there; the frontier compares all of them."""
         model = models.gpt(self.folder / "gpt.onnx", 2, 16, 1, 64, 2, 64)
         recipe = self.write("gpt.toml", '[loss]\nkind = "cross_entropy"\nof = "logits"\ntarget = "labels"\nclass_axis = -1\n'
                                         '[optimizer]\nkind = "adamw"\nlr = 0.003\n[train]\nclip_norm = 0.1\n')
